@@ -72,8 +72,8 @@ enum neap_status neap_queue_add(struct neap_queue *queue, struct neap_monitor *m
 
 /* --- the runner, which may have to be started --- */
 
-/* Called inside a run. When a run is over it ends its leftover processes, and a runner would be one of them. So the
- * run itself starts the runner when it is over. */
+/* Called inside a run. When a run is over, it ends its leftover processes; a runner that was started now would be one
+ * of them. So the run itself starts the runner when it is over. */
 static enum neap_status leave_to(const char *run_folder, const struct neap_queue *queue, struct neap_error *err)
 {
 	char path[4096];

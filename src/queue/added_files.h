@@ -23,7 +23,7 @@ enum neap_status neap_added_copy(const char *from, const char *to, struct neap_e
 enum neap_status neap_added_read(const char *folder, struct neap_argv *argv, struct neap_argv *environment,
 				 struct neap_error *err);
 
-/* Whether `add` made the ticket for this user. */
+/* Whether `neap queue add` made the ticket for this user. */
 static inline bool neap_added_is_mine(const struct neap_ticket *ticket, uid_t user)
 {
 	return ticket->added && ticket->uid == user;

@@ -1,7 +1,7 @@
 /* queue/decide.c: see decide.h. */
 #include "queue/decide.h"
 
-/* The memory that is left on a device, after the entries served so far. */
+/* The memory of a device that is left after the entries served so far. */
 struct left {
 	uint64_t available_bytes, leased_bytes;
 	bool leased, whole; /* by any entry; by one that has all of it */
@@ -14,7 +14,7 @@ static uint64_t less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 
 static bool has(uint32_t set, size_t device) { return set >> device & 1; }
 
-/* Takes the entry's lease off a device. The entry uses `used_bytes` of its promise already. */
+/* Takes the entry's lease off a device. The entry already uses `used_bytes` of the bytes that the lease promises. */
 static void lease(struct left *left, const struct neap_queue_entry *entry, size_t index, uint64_t used_bytes)
 {
 	bool whole = entry->needs.kind == NEAP_NEEDS_DEVICE;

@@ -26,17 +26,19 @@ _Static_assert(NEAP_GPUS <= 32, "a set of devices has 32 bits");
 struct neap_queue_device {
 	uint64_t total_bytes; /* that programs may use */
 	uint64_t free_bytes;
-	bool empty; /* nothing uses it: what "the whole device" asks for */
+	bool empty; /* no process uses it, as "the whole device" requires */
 };
 
 struct neap_queue_entry {
 	uint64_t order;
 	bool holds; /* it has a lease; else it waits */
-	bool aside; /* waits, and cannot start now: paused, stopped, without a process. It blocks no other entry */
-	struct neap_needs needs;        /* what it needs of each of its devices; not NEAP_NEEDS_NONE */
-	uint32_t gpus;                  /* how many devices it needs, at least 1 */
-	uint32_t devices;               /* the set that it may use; if it holds a lease, the set that it has */
-	uint64_t used_bytes[NEAP_GPUS]; /* holds: what its processes use of each device; too low is safe */
+	bool aside; /* it waits, but cannot start now: paused, stopped, without a process. It blocks no other entry */
+	struct neap_needs needs; /* what it needs of each of its devices; not NEAP_NEEDS_NONE */
+	uint32_t gpus;           /* how many devices it needs, at least 1 */
+	/* The devices that it may use; if it holds a lease, the devices of the lease */
+	uint32_t devices;
+	/* How much of each device its processes use, if it holds a lease; a figure that is too low is safe */
+	uint64_t used_bytes[NEAP_GPUS];
 };
 
 enum neap_queue_verdict {
@@ -46,7 +48,7 @@ enum neap_queue_verdict {
 	NEAP_QUEUE_BEHIND, /* it would fit, but must not pass `behind` */
 	NEAP_QUEUE_USED,   /* memory that no lease covers is in its way */
 	NEAP_QUEUE_ASIDE,
-	NEAP_QUEUE_NEVER, /* it needs more than the devices that it may use have */
+	NEAP_QUEUE_NEVER, /* the devices that it may use are too small */
 };
 
 struct neap_queue_answer {
@@ -56,8 +58,8 @@ struct neap_queue_answer {
 	size_t position;  /* from 1, among those that wait for devices that it may use */
 };
 
-/* `entries` in ascending order of `order`; one answer for each. Entries that start are counted as holding for those
- * after them. */
+/* `entries` come in ascending order of `order`; each gets one answer. An entry that starts counts as holding a lease
+ * for the entries after it. */
 void neap_queue_decide(const struct neap_queue_device *devices, size_t device_count,
 		       const struct neap_queue_entry *entries, size_t count, struct neap_queue_answer *ret_answers);
 

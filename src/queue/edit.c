@@ -157,10 +157,10 @@ enum neap_status neap_queue_end(struct neap_queue *queue, uint64_t number, bool 
 		ticket->dropped = true;
 		status = neap_queue_write(queue, ticket, err);
 	}
-	if (!status && alive && (ticket->pid || !ticket->added)) /* else its process will soon see it */
+	if (!status && alive && (ticket->pid || !ticket->added)) /* else its process sees the mark soon */
 		status = signal_process(ticket, err);
 	if (!status && !alive) {
-		if (ticket->uid == geteuid()) /* root follows no path that another user wrote */
+		if (ticket->uid == geteuid()) /* root does not follow a path that another user wrote */
 			neap_added_forget(ticket->folder);
 		neap_queue_remove(queue, number);
 	}

@@ -17,8 +17,9 @@
 #include <string.h>
 #include <strings.h>
 
-#define LOCK_NS      (200 * NEAP_NS_PER_MS)
-#define WAIT_NS      (100 * NEAP_NS_PER_MS) /* of the first in line; each place further back waits a little longer */
+#define LOCK_NS (200 * NEAP_NS_PER_MS)
+/* How often the first in line asks; each place further back waits a little longer */
+#define WAIT_NS      (100 * NEAP_NS_PER_MS)
 #define WAIT_MORE_NS (25 * NEAP_NS_PER_MS)
 #define WAIT_MOST_NS NEAP_NS_PER_S
 #define INSIDE_NS    (5 * NEAP_NS_PER_S)
@@ -29,7 +30,8 @@ struct neap_lease {
 	struct neap_queue queue;
 	struct neap_ticket ticket;
 	bool joined;
-	uint32_t tries; /* of an added run: starts, up to this one, since one of them went further */
+	/* Of an added run: the number of starts, this one included, since a start last joined the queue */
+	uint32_t tries;
 };
 
 /* --- words --- */
@@ -147,7 +149,7 @@ static enum neap_status end_dropped(struct neap_lease *lease, struct neap_error 
 	return neap_fail(err, NEAP_ECANCELED, "'neap queue end' ended ticket %" PRIu64, lease->ticket.number);
 }
 
-/* With the queue's lock: goes on with a ticket that exists already. */
+/* With the queue's lock: continues with a ticket that exists already. */
 static enum neap_status resume(struct neap_lease *lease, struct neap_error *err)
 {
 	struct neap_tickets tickets = {0};
@@ -171,7 +173,7 @@ static enum neap_status resume(struct neap_lease *lease, struct neap_error *err)
 	if (!status) {
 		lease->ticket = ticket;
 		lease->tries = given->tries;
-		lease->ticket.dropped = false; /* this process has not seen that yet */
+		lease->ticket.dropped = false; /* this process has not seen the mark yet */
 	}
 	free(tickets.items);
 	return status;
@@ -273,8 +275,8 @@ out:
 	return status;
 }
 
-/* Whether to ask again after a failure. With a ticket the next try may succeed, unless the ticket is gone or was
- * ended. `locked`: another process has the queue's lock. */
+/* Whether to ask again after a failure. If the run has a ticket, the next try may succeed, unless the ticket is gone
+ * or was ended. `locked`: another process has the queue's lock. */
 static enum neap_status put_off(const struct neap_lease *lease, bool locked, const struct neap_error *why,
 				struct neap_turn_answer *ret_answer, struct neap_error *err)
 {
@@ -339,8 +341,8 @@ enum neap_status neap_lease_create(const struct neap_lease_wanted *wanted, struc
 	return NEAP_OK;
 }
 
-/* Writes what becomes of an added run that ends without a result: it has given up; or, with `tries` above 0, it has
- * no process, and so many starts behind it. */
+/* Rewrites the ticket of an added run that ends without a result. `tries` 0: the ticket has given up. Else it has no
+ * process, and counts that many failed starts. */
 static void put_back(struct neap_queue *queue, uint64_t number, uint32_t tries)
 {
 	struct neap_tickets tickets = {0};

@@ -12,7 +12,8 @@
 struct neap_lease_wanted {
 	struct neap_needs needs; /* not NEAP_NEEDS_NONE */
 	uint32_t gpus;           /* devices, at least 1 */
-	const char *device;      /* index or UUID, or its beginning: this one; NULL: any that programs may use */
+	/* An index, or a UUID or its beginning: only this device; NULL: any that programs may use */
+	const char *device;
 	const char *run_id, *folder;
 	char *const *command; /* NULL-terminated */
 	int ticket_fd;        /* the file of a ticket that is locked already (added.h); -1: none */
@@ -26,9 +27,9 @@ struct neap_lease;
 enum neap_status neap_lease_create(const struct neap_lease_wanted *wanted, struct neap_lease **ret_lease,
 				   struct neap_turn **ret_turn, struct neap_error *err);
 
-/* Removes the ticket, and gives up its lock. `over`: the run has its result. Without a result an added ticket stays:
- * it counts as given up, or, with `again` (the failure may pass, as a full disk does), the runner decides by the
- * run's folder what to do (added.h). An added ticket that had not joined the queue yet stays unchanged. */
+/* Removes the ticket, and gives up its lock. `over`: the run has its result. Without a result, an added ticket stays.
+ * If `again` is set, the failure may pass, as a full disk does, and the runner decides by the run's folder what to do
+ * (added.h); else the ticket has given up. An added ticket that had not joined the queue yet stays unchanged. */
 void neap_lease_destroy(struct neap_lease *lease, bool over, bool again);
 
 /* For an added run that had not joined the queue: the runner does not try its ticket again before the user

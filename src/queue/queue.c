@@ -401,7 +401,8 @@ enum neap_status neap_queue_claim(struct neap_queue *queue, struct neap_ticket *
 		close(fd);
 		return status;
 	}
-	write_lock(queue, last, NULL); /* where it cannot be written, a number may come again once all are gone */
+	/* If the file cannot be written, numbers may repeat once all tickets are gone */
+	write_lock(queue, last, NULL);
 	*ret_fd = fd;
 	return NEAP_OK;
 }

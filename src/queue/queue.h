@@ -3,8 +3,8 @@
  *   QUEUE             NEAP_QUEUE; else NEAP_QUEUE_SHARED, where the machine's administrator has made it (not for
  *                     simulated devices); else STATE/queue/HOST
  *   QUEUE/NUMBER      a ticket (ticket.h), locked by its process for as long as that lives. The lock is of an open
- *                     file description, and the guard of a command has it too: a run whose supervisor was killed has
- *                     its lease until its command has ended
+ *                     file description, and the guard of a command shares it. So a run whose supervisor was killed
+ *                     keeps its lease until its command has ended
  *   QUEUE/lock        held while tickets are read, written, made and removed: a reader sees whole tickets only. It
  *                     has the last number, so that none is given twice, and the PID of the last process to take it
  *                     In a shared folder the user who made it may remove it: then the next one makes another
@@ -45,7 +45,7 @@ struct neap_tickets {
 enum neap_status neap_queue_open(enum neap_backend backend, struct neap_queue *ret_queue, struct neap_error *err);
 void neap_queue_close(struct neap_queue *queue);
 
-/* Takes the queue's lock. Errors: NEAP_EBUSY after `limit_ns`: who has it. */
+/* Takes the queue's lock. Errors: NEAP_EBUSY after `limit_ns`; the message names the process with the lock. */
 enum neap_status neap_queue_lock(struct neap_queue *queue, uint64_t limit_ns, struct neap_error *err);
 void neap_queue_unlock(struct neap_queue *queue);
 
@@ -66,7 +66,7 @@ enum neap_status neap_queue_take(struct neap_queue *queue, uint64_t number, int 
 /* Rewrites a ticket. */
 enum neap_status neap_queue_write(struct neap_queue *queue, const struct neap_ticket *ticket, struct neap_error *err);
 
-/* The process that has the ticket's lock may call it without the queue's lock. */
+/* Removes a ticket. The process that has the ticket's lock may call this without the queue's lock. */
 void neap_queue_remove(struct neap_queue *queue, uint64_t number);
 
 /* Finds a ticket by its number. NULL: there is none. */

@@ -9,14 +9,14 @@
 /* "runs", "waits", "paused", ... */
 const char *neap_ticket_state(const struct neap_ticket *ticket, const struct neap_queue_answer *answer);
 
-/* The name of the ticket's user, printable, or the number of one without a name. Returns text. */
+/* Writes the name of the ticket's user, printable, or the user's number if there is no name. Returns `text`. */
 const char *neap_ticket_user(const struct neap_ticket *ticket, char text[64]);
 
-/* The state for people: "waits for 17". Returns text, or a static string. */
+/* Returns the state for people, such as "waits for 17": `text`, or a static string. */
 const char *neap_ticket_state_text(const struct neap_tickets *tickets, const struct neap_queue_sample *sample,
 				   size_t at, char text[40]);
 
-/* The GPUs that it has: "0", "0,1"; "-" while it waits. Returns text. */
+/* Writes the GPUs of the ticket's lease, such as "0" or "0,1"; "-" while it waits. Returns `text`. */
 const char *neap_ticket_gpus(const struct neap_ticket *ticket, const struct neap_queue_sample *sample, char text[64]);
 
 /* Returns a new reference; NULL: out of memory. */

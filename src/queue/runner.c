@@ -84,7 +84,7 @@ static bool is_run_locked(const char *folder)
 	return locked;
 }
 
-/* The run was lost: makes another one, with the same command. */
+/* Called when the run was lost: makes another one with the same command. */
 static enum neap_status make_another(struct neap_ticket *ticket, struct neap_error *err)
 {
 	struct neap_ticket next = *ticket;
@@ -99,8 +99,8 @@ static enum neap_status make_another(struct neap_ticket *ticket, struct neap_err
 	return status;
 }
 
-/* The latest time at which the ticket's last start can have failed: the ticket was written before the failure, and
- * its report perhaps after. */
+/* Returns the latest time at which the ticket's last start can have failed. The ticket was written before the
+ * failure; the report of the failure may be later. */
 static uint64_t failed_wall_ns(const struct neap_ticket *ticket)
 {
 	char path[4096];
@@ -154,8 +154,8 @@ static void forget_ticket(struct neap_queue *queue, const struct neap_ticket *ti
 	neap_queue_remove(queue, ticket->number);
 }
 
-/* Whether the trouble may pass: a full disk, too little memory, too many processes, a folder that is not mounted
- * yet. */
+/* Whether the cause of a failure may pass: a full disk, too little memory, too many processes, a folder that is not
+ * mounted yet. */
 static bool may_pass(enum neap_status status)
 {
 	return status == NEAP_ENOSPC || status == NEAP_EIO || status == NEAP_ENOMEM || status == NEAP_EBUSY ||
@@ -178,8 +178,8 @@ struct ended {
 	char folder[sizeof((struct neap_ticket *)0)->folder];
 };
 
-/* With the queue's lock and the ticket's (`fd`): removes the ticket, or tries or gives up. `made`: the status of
- * making its result. */
+/* With the queue's lock and the ticket's (`fd`): removes the ticket, starts the run again, or gives up. `made`: the
+ * status of making its result. */
 static void settle(struct neap_queue *queue, struct neap_ticket *ticket, const char *program, enum neap_status made,
 		   int fd)
 {
@@ -190,7 +190,7 @@ static void settle(struct neap_queue *queue, struct neap_ticket *ticket, const c
 	}
 	if (ticket->paused)
 		return;
-	if (made == NEAP_ESTATE) /* the command was about to be started again with less memory */
+	if (made == NEAP_ESTATE) /* the supervisor was about to restart the command with less memory */
 		status = start_again(queue, ticket, program, true, fd, NULL);
 	else if (may_pass(made))
 		count_try(queue, ticket, NULL);
@@ -205,7 +205,7 @@ static void finish_ended(struct neap_queue *queue, const struct ended *ended, co
 	int fd = -1;
 	enum neap_status status = neap_run_stage_recover_locked(ended->folder, NULL);
 	if (status == NEAP_EBUSY || neap_queue_lock(queue, LOCK_NS, NULL))
-		return; /* another process makes the result, or has the queue's lock: the next sample shows */
+		return; /* another process makes the result, or has the queue's lock: the next sample shows which */
 	if (!neap_queue_read(queue, &tickets, NULL)) {
 		struct neap_ticket *ticket = neap_tickets_find(&tickets, ended->number);
 		if (ticket && !strcmp(ticket->run_id, ended->run_id) &&
@@ -217,8 +217,8 @@ static void finish_ended(struct neap_queue *queue, const struct ended *ended, co
 	neap_queue_unlock(queue);
 }
 
-/* With the queue's lock and the ticket's (`fd`): does what its run's folder tells. True: finish_ended has to do the
- * rest. */
+/* With the queue's lock and the ticket's (`fd`): acts on the stage of the run that its folder shows. True: the caller
+ * must call finish_ended. */
 static bool tend_one(struct neap_queue *queue, struct neap_ticket *ticket, const char *program, int fd)
 {
 	enum neap_run_stage stage = neap_run_stage_read(ticket->folder);

@@ -17,7 +17,7 @@ static bool same(const struct neap_reading *a, const struct neap_reading *b)
 	       !memcmp(a->processes, b->processes, a->process_count * sizeof *a->processes);
 }
 
-/* *ret_stable: two readings agreed. */
+/* Reads a device. *ret_stable: two readings agreed. */
 static enum neap_status read_device(struct neap_monitor *monitor, size_t index, struct neap_reading *ret_reading,
 				    bool *ret_stable, struct neap_error *err)
 {
@@ -39,7 +39,7 @@ static bool is_supervisor(const struct neap_ticket *ticket, const struct neap_pr
 	       ticket->uid == process->uid;
 }
 
-/* The index of the ticket of the run that a process belongs to; `count`: none. */
+/* Returns the index of the ticket whose run the process belongs to; `count`: none. */
 static size_t ticket_of(const struct neap_tickets *tickets, pid_t pid)
 {
 	struct neap_process process = {0};
@@ -86,7 +86,8 @@ static bool is_aside(const struct neap_ticket *ticket)
 	struct neap_process process;
 	if (ticket->paused || !ticket->alive)
 		return true;
-	if (!ticket->pid || neap_process_read(ticket->pid, &process, NULL)) /* of another PID namespace */
+	/* The process is of another PID namespace */
+	if (!ticket->pid || neap_process_read(ticket->pid, &process, NULL))
 		return false;
 	return is_supervisor(ticket, &process) && (process.state == 'T' || process.state == 't');
 }

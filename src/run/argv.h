@@ -28,7 +28,7 @@ void neap_argv_fini(struct neap_argv *argv);
  * and >; a variable ($NAME, ${), a command ($(, `) or a leading ~ that is not in '...' or escaped. */
 enum neap_status neap_argv_split(const char *text, struct neap_argv *ret_argv, struct neap_error *err);
 
-/* The words as one line that neap_argv_split reads back; malloc, or NULL when memory is short. */
+/* Returns the words as one line, which neap_argv_split reads back. The caller frees it. NULL: out of memory. */
 char *neap_argv_join(const struct neap_argv *argv);
 
 #endif

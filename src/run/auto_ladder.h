@@ -1,6 +1,6 @@
-/* run/auto_ladder.h: `--on-oom auto`: makes a ladder from the batch that a command names, if it names it as command
- * lines of transformers or Lightning do; else from the batch that a program reports which uses one of these. Reads
- * one file.
+/* run/auto_ladder.h: `--on-oom auto`: makes a ladder from the batch. It finds the batch in the command's options, if
+ * they are those of transformers or Lightning. Else a program that uses one of these reports its batch. Reads one
+ * file.
  *
  *   python run_clm.py --per_device_train_batch_size 32 --model gpt2
  *   -> {per_device_train_batch_size} and {gradient_accumulation_steps} in its place, and the rule
@@ -31,13 +31,13 @@ enum neap_status neap_ladder_auto(char *const *command, struct neap_parameters *
 				  struct neap_ladder *ret_ladder, struct neap_argv *ret_command,
 				  struct neap_error *err);
 
-/* Reads such a file. *ret_ladder: the rule that halves the batch and doubles the accumulation. Errors: NEAP_EPARSE,
- * NEAP_EEXIST, NEAP_EINVAL for another content; those of reading. */
+/* Reads a file that the program wrote. *ret_ladder: the rule that halves the batch and doubles the accumulation.
+ * Errors: NEAP_EPARSE, NEAP_EEXIST or NEAP_EINVAL if the content has another form; those of reading. */
 enum neap_status neap_ladder_read_batch(const char *path, struct neap_parameters *ret_asked,
 					struct neap_parameters *ret_now, struct neap_ladder *ret_ladder,
 					struct neap_error *err);
 
-/* Into how many parts the batch was divided; 0: not a whole number. */
+/* Returns into how many parts the program divided the batch; 0: the quotient is not a whole number. */
 uint64_t neap_ladder_parts(const struct neap_parameters *asked, const struct neap_parameters *now);
 
 #endif

@@ -38,7 +38,7 @@ enum neap_verb { NEAP_VERB_HALVE, NEAP_VERB_DOUBLE, NEAP_VERB_SET, NEAP_VERB_ENA
 struct neap_change {
 	enum neap_verb verb;
 	char name[NEAP_PARAMETER_NAME_CAPACITY];
-	char value[NEAP_PARAMETER_VALUE_CAPACITY]; /* of set */
+	char value[NEAP_PARAMETER_VALUE_CAPACITY]; /* the value of `set` */
 };
 
 struct neap_ladder {

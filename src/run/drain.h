@@ -18,7 +18,7 @@ struct neap_needs {
 /* "none", "device" or a size. Errors: NEAP_EPARSE. */
 enum neap_status neap_needs_parse(const char *text, struct neap_needs *ret_needs, struct neap_error *err);
 
-enum neap_headroom { NEAP_ROOM_NOW, NEAP_ROOM_LATER, NEAP_ROOM_NEVER /* more than the device has */ };
+enum neap_headroom { NEAP_ROOM_NOW, NEAP_ROOM_LATER, NEAP_ROOM_NEVER /* the device is too small */ };
 enum neap_headroom neap_needs_headroom(const struct neap_needs *needs, const struct neap_reading *reading);
 
 #endif

@@ -23,8 +23,8 @@ struct found {
 	bool has_result, has_recording, has_message;
 	struct neap_result result;
 	struct neap_run_recordings recordings;
-	bool failed_apart;            /* memory ran out in another recording, not in recordings.path */
-	struct neap_oom_text message; /* the last in stderr.log */
+	bool failed_apart;            /* memory ran out in a recording other than recordings.path */
+	struct neap_oom_text message; /* the last OOM message in stderr.log */
 };
 
 static void find_message(struct found *found)
@@ -115,7 +115,7 @@ static void put_result(struct neap_buffer *out, const struct found *found)
 	}
 }
 
-/* Explains the recording of the last start, and the recording in which memory ran out if that is another one. */
+/* Explains the recording of the last start. If memory ran out in another recording, explains that one, too. */
 static enum neap_status put_recordings(struct neap_buffer *out, const struct found *found, uint64_t number,
 				       struct neap_error *err)
 {

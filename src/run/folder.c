@@ -21,8 +21,8 @@ bool neap_run_folder_is(const char *path)
 	return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* Whether a file's name is a recording's: "start-1.record.4711" belongs to start 1, "record.4711" to the last one
- * (0).
+/* Whether a file's name is a recording's. *ret_start: 1 for "start-1.record.4711", 0 (the last start) for
+ * "record.4711".
  */
 static bool is_recording(const char *name, uint64_t *ret_start)
 {
@@ -50,7 +50,7 @@ struct candidate {
 	bool failed; /* memory ran out in it */
 };
 
-/* False: it cannot be read. */
+/* False: the recording cannot be read. */
 static bool read_candidate(const char *path, struct candidate *candidate, struct neap_error *err)
 {
 	struct neap_record record = {0};

@@ -15,9 +15,9 @@ bool neap_run_folder_is(const char *path);
 struct neap_run_recordings {
 	/* The recording of the last start's process with the highest peak. */
 	char path[NEAP_RUN_FOLDER_PATH];
-	size_t others; /* further recordings of that start */
-	/* A recording in which memory ran out: `path` if it is one, else one of the newest start that has any; "":
-	 * none. */
+	size_t others; /* how many other recordings that start has */
+	/* A recording in which memory ran out: `path` itself if memory ran out in it, else one of the newest start
+	 * that has such a recording; "": there is none. */
 	char failed[NEAP_RUN_FOLDER_PATH];
 };
 

@@ -25,14 +25,14 @@ struct neap_group {
 	char path[4200]; /* its folder; "" none (yet) */
 	char why[200];   /* why there is none; "" */
 	char name[80];   /* "neap-RUN_ID" */
-	bool scope;      /* systemd makes it, when the first process enters, and removes it */
+	bool scope;      /* systemd creates the group when the first process enters, and removes it */
 };
 
 /* Makes the run's group below our own group. */
 void neap_group_make(const char *run_id, struct neap_group *ret_group);
 
 /* fork(2), with the child in the group of this path from its start where the kernel can (Linux 5.7): moving a process
- * takes some 10 ms. The caller has one thread. "": only fork. */
+ * takes some 10 ms. The caller has one thread. If `path` is "", it only forks. */
 pid_t neap_group_fork(const char *path);
 
 /* Moves our child, which has not called exec yet, into the group, unless neap_group_fork has put it there. False: the

@@ -30,7 +30,7 @@
 struct watch {
 	const struct neap_guard_task *task;
 	pid_t command;
-	int alive_fd, news_fd, child_fd; /* the last is readable when a child has changed */
+	int alive_fd, news_fd, child_fd; /* child_fd is readable when a child has changed */
 	bool known;                      /* the command has ended */
 	bool released;                   /* the command's end is on disk */
 	int wait_status;
@@ -88,7 +88,7 @@ static void take_over(struct watch *watch)
 		if (!has_ended(watch)) {
 			kill(watch->command, SIGKILL); /* not reaped yet, so the PID is still its own */
 			wait_for_end(watch);
-			watch->known = watch->known && watch->wait_status != SIGKILL; /* else we ended it */
+			watch->known = watch->known && watch->wait_status != SIGKILL; /* else our signal ended it */
 		}
 		if (watch->known)
 			watch->task->note(watch->task->context, watch->wait_status);
@@ -153,12 +153,12 @@ static void guard(const struct neap_guard_task *task, int alive_fd, int news_fd)
 	if (!watch.command) {
 		close(news_fd);
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (getppid() == self) /* else we died before the line above */
+		if (getppid() == self) /* else the guard died before the line above */
 			task->become(task->context);
 		_exit(125);
 	}
 	if (watch.command > 0 && task->own_group)
-		setpgid(watch.command, watch.command); /* in both, to win the race */
+		setpgid(watch.command, watch.command); /* the parent does it too: either may be first */
 	setpgid(0, 0);
 	prctl(PR_SET_NAME, "neap-guard");
 	neap_fd_write(news_fd, &first, sizeof first, NULL); /* fails if the supervisor is dead: noticed below */
@@ -187,7 +187,7 @@ enum neap_status neap_guard_start(const struct neap_guard_task *task, struct nea
 	if (!status && (pid = fork()) < 0)
 		status = neap_fail_errno(err, errno, "starting the guard of the command");
 	if (!status && !pid) {
-		close(to[1]); /* else it would never see the end of the pipe */
+		close(to[1]); /* else the guard would never see the end of the pipe */
 		close(from[0]);
 		guard(task, to[0], from[1]);
 	}
@@ -196,7 +196,7 @@ enum neap_status neap_guard_start(const struct neap_guard_task *task, struct nea
 	if (!status)
 		*ret_guard = (struct neap_guard){pid, to[1], from[0]};
 	if (!status && neap_fd_read(from[0], &first, sizeof first, NULL))
-		first = -ECHILD; /* it was killed */
+		first = -ECHILD; /* the guard was killed before it sent the PID */
 	if (first < 0) {
 		neap_guard_end(ret_guard);
 		return neap_fail_errno(err, -first, "starting the command");
@@ -219,7 +219,7 @@ bool neap_guard_news(struct neap_guard *guard, int *ret_wait_status)
 	ssize_t got = read(guard->from_fd, &wait_status, sizeof wait_status);
 	if (got < 0 && (errno == EAGAIN || errno == EINTR))
 		return false;
-	close(guard->from_fd); /* it sends no more; if it is dead, the command is now our child */
+	close(guard->from_fd); /* the guard sends no more; if it is dead, the command is now our child */
 	guard->from_fd = -1;
 	if (got != (ssize_t)sizeof wait_status)
 		return false;

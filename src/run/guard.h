@@ -32,14 +32,15 @@ struct neap_guard {
 	int to_fd, from_fd; /* -1: none */
 };
 
-/* What the guard's process and the command's process do, and with what. All of it is borrowed. */
+/* The functions that the guard's process and the command's process run, and their arguments. All of it is
+ * borrowed. */
 struct neap_guard_task {
 	void (*become)(void *context);                /* in the command's process: runs exec. Never returns */
 	void (*note)(void *context, int wait_status); /* in the guard, if the supervisor died and the command ended */
 	void *context;
 	const char *run_id;
 	const char *group;          /* the folder of the command's control group, if known yet; "" none */
-	int keep[NEAP_GUARD_KEEPS]; /* descriptors that it keeps until it is released; -1: none */
+	int keep[NEAP_GUARD_KEEPS]; /* descriptors that the guard keeps open until it is released; -1: none */
 	bool own_group;             /* the command has a process group of its own */
 };
 

@@ -75,7 +75,7 @@ static bool visit(void *context, const struct neap_process *process)
 	if (has_open(process->pid, search->prefix, path, sizeof path, &unseen)) {
 		if (found->count < NEAP_HOLDERS) {
 			if (neap_process_read(process->pid, &found->items[found->count].process, NULL))
-				found->items[found->count].process = *process; /* it has just ended */
+				found->items[found->count].process = *process; /* else the process has just ended */
 			memcpy(found->items[found->count].path, path, sizeof path);
 		}
 		found->count++;

@@ -32,7 +32,7 @@
 #define NEAP_KEEP_DEVICES 16 /* each has its own peak; further devices share the last one's */
 
 enum neap_keep_why {
-	NEAP_KEEP_THINNED, /* its net effect alone */
+	NEAP_KEEP_THINNED, /* only its net effect is kept */
 	NEAP_KEEP_MINUTE,
 	NEAP_KEEP_PEAK,
 	NEAP_KEEP_FIRST,
@@ -42,9 +42,10 @@ enum neap_keep_why {
 /* A step, or a part of one, that has ended. */
 struct neap_keep_step {
 	uint64_t begin_ns;
-	uint64_t peak_bytes[NEAP_KEEP_DEVICES]; /* of each device: the most allocated in it */
-	bool failed;                            /* memory ran out in it */
-	bool part;                              /* the step continues after this part */
+	/* The most bytes that were allocated on each device during the step */
+	uint64_t peak_bytes[NEAP_KEEP_DEVICES];
+	bool failed; /* memory ran out in it */
+	bool part;   /* the step continues after this part */
 };
 
 /* The facts that the choice depends on. Zeroed: before the first step. */
@@ -53,7 +54,7 @@ struct neap_keep_choice {
 	uint64_t peak_bytes[NEAP_KEEP_DEVICES];
 	uint64_t minute_ns;        /* when the last step of a minute began */
 	bool inside;               /* a part of this step was chosen before */
-	enum neap_keep_why chosen; /* for all its parts */
+	enum neap_keep_why chosen; /* the reason for all parts of the step */
 };
 
 /* Whether the step stays whole, and why. */
@@ -85,8 +86,8 @@ struct neap_keep {
 	uint64_t bytes;
 	size_t part_events;
 	char path[NEAP_RECORD_PATH];
-	int fd;    /* of the file; -1: not begun, or given up */
-	bool full; /* given up: nothing more is kept */
+	int fd;    /* the file's descriptor; -1: not opened, or given up */
+	bool full; /* the file was given up: nothing more is kept */
 	struct neap_keep_span *spans;
 	size_t span_count;
 	struct neap_event *open; /* the events of the step that has not ended: part_events and a few more */
@@ -101,7 +102,8 @@ struct neap_keep {
 	uint64_t read[NEAP_RECORD_RINGS];      /* of each ring: the index after the last event taken */
 	/* Live blocks: address to twice the requested bytes, plus 1 when the free was requested. */
 	struct neap_map live;
-	struct neap_map born; /* the same: address to its number by birth times NEAP_KEEP_DEVICES, plus its device */
+	/* As `live`: the address to (the block's number in order of birth) * NEAP_KEEP_DEVICES + its device */
+	struct neap_map born;
 	uint64_t births;
 	uint64_t live_bytes[NEAP_KEEP_DEVICES]; /* rounded bytes of the live blocks whose free was not requested */
 	bool seen;                              /* an allocation event was taken */
@@ -110,8 +112,8 @@ struct neap_keep {
 	bool resync[NEAP_KEEP_DEVICES];         /* blocks from before the loss may have been freed meanwhile */
 };
 
-/* Begins to follow a recording; takes nothing yet. Errors: as of neap_record_open; NEAP_ENOENT if the recording's
- * name has no room beside it; NEAP_ENOMEM. */
+/* Begins to follow a recording, but reads no events yet. Errors: as of neap_record_open; NEAP_ENOENT if the
+ * recording's name has no room beside it; NEAP_ENOMEM. */
 enum neap_status neap_keep_begin(struct neap_keep *keep, const char *recording,
 				 const struct neap_keep_options *options, struct neap_error *err);
 /* Takes the new events of both rings, up to the time `until_ns`: all earlier events must be stored already. Leaves

@@ -78,8 +78,8 @@ void neap_keep_end(struct neap_keep *keep)
 /* --- rewriting ---------------------------------------------------------------------------------------------------
  */
 
-/* Whether a whole span stays whole at this level. `last`: it is the last of its kind; `before`: how many of its kind
- * came before it. */
+/* Whether a span that is still whole stays whole at this level. `last`: it is the last of its kind; `before`: how
+ * many spans of its kind come before it. */
 static bool stays(enum neap_keep_why why, bool last, size_t before, int level)
 {
 	switch (why) {

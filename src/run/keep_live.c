@@ -1,5 +1,5 @@
-/* run/keep_live.c: the live blocks of a process. If events were lost, the kept history is repaired by these blocks:
- * otherwise a block that was freed meanwhile would live forever. */
+/* run/keep_live.c: follows the live blocks of a process. If events were lost, these blocks show which frees are
+ * missing from the kept history: without those, a freed block would live forever. */
 #include "run/keep_internal.h"
 
 #include <stdlib.h>
@@ -29,7 +29,7 @@ static void account_free(struct neap_keep *keep, const struct neap_event *event,
 	neap_map_remove(&keep->born, event->allocation.address, NULL);
 }
 
-/* Adds a free that was missed, of the block at `address`, right before `event`. */
+/* Adds a free of the block at `address` right before `event`: the event of that free was lost. */
 static void add_free(struct neap_keep *keep, const struct neap_event *event, uint64_t address, uint64_t value)
 {
 	struct neap_event free = *event;
@@ -50,8 +50,8 @@ static int youngest_first(const void *left, const void *right)
 	return (a->value < b->value) - (a->value > b->value);
 }
 
-/* The live blocks of a device that were there before events were lost, youngest first; the caller frees them. NULL:
- * out of host memory. */
+/* Lists the live blocks of a device that were allocated before events were lost, youngest first. The caller frees the
+ * list. NULL: out of host memory. */
 static struct neap_map_slot *list_old(const struct neap_keep *keep, size_t device, size_t *ret_count)
 {
 	struct neap_map_slot *blocks = calloc(keep->born.count + 1, sizeof *blocks);

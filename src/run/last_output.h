@@ -21,8 +21,8 @@ struct neap_last_output {
 	char lines[NEAP_LAST_BYTES]; /* whole lines, the last NEAP_LAST_LINES that are not blank; "" none */
 };
 
-/* Fills `error` and `lines` from the end of a log; `text` needs no terminator. If there are several exceptions, the
- * last counts, but the child's own exception wins over torchrun's report that a child failed. */
+/* Fills `error` and `lines` from the end of a log; `text` needs no terminator. Of several exceptions it chooses the
+ * last, but the child's own exception wins over torchrun's report that a child failed. */
 void neap_last_output_find(const char *text, size_t length, struct neap_last_output *ret_output);
 
 #endif

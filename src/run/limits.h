@@ -51,8 +51,8 @@ enum neap_limits_action neap_limits_next(const struct neap_limits *limits, struc
 					 const uint64_t readings[NEAP_LIMITS], uint64_t now_ns,
 					 enum neap_limit *ret_limit);
 
-/* How long until neap_limits_next may decide otherwise with the same readings, for a command that has run for
- * `ran_ns`; UINT64_MAX: never. */
+/* Returns after how many nanoseconds neap_limits_next may decide otherwise, if the readings stay the same and the
+ * command has run for `ran_ns`; UINT64_MAX: never. */
 uint64_t neap_limits_due_ns(const struct neap_limits *limits, const struct neap_limits_state *state, uint64_t ran_ns,
 			    uint64_t now_ns);
 

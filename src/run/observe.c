@@ -177,7 +177,7 @@ static void note_outsider(struct neap_observe *observe, pid_t pid)
 	}
 }
 
-/* NULL: no slot is free. */
+/* NULL: there is no free slot. */
 static struct neap_observed *observed(struct neap_observe *observe, pid_t pid, uint64_t start_ticks,
 				      const char *record_path)
 {
@@ -256,7 +256,7 @@ static void take_pages(struct neap_observe *observe, struct neap_result_sample *
 		slot->ooms = 0;
 		for (size_t d = 0; d < pages[i].device_count && d < NEAP_PAGE_DEVICES; d++)
 			take_published(observe, &pages[i].devices[d], slot, sample);
-		if (slot->ooms < ooms) /* the allocator of a device was destroyed */
+		if (slot->ooms < ooms) /* the process has destroyed a device's allocator */
 			slot->ooms = ooms;
 		slot->ooms_rose = slot->ooms > ooms;
 	}
@@ -276,8 +276,8 @@ static void note_stray(struct neap_observe *observe, size_t index, const struct 
 	}
 }
 
-/* The run's bytes on a device: the driver's figures for its processes, else the growth since before the start;
- * NEAP_BYTES_UNKNOWN: neither is known. */
+/* Returns the run's bytes on a device: the sum of the driver's figures for its processes; else how much the device's
+ * use has grown since before the start; else NEAP_BYTES_UNKNOWN. */
 static uint64_t run_bytes(struct neap_observe *observe, size_t index, const struct neap_reading *reading)
 {
 	uint64_t bytes = 0;

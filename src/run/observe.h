@@ -1,8 +1,8 @@
 /* run/observe.h: samples how a run uses the devices. The supervisor reads the statistics pages of the run's attached
  * processes, and the driver's figures.
  *
- * One device is watched: the requested one, else the first visible one, else, once a process of the run is attached,
- * the device it uses. Readings of all devices from before the start are kept, for the drain.
+ * The supervisor watches one device: the requested one, else the first visible one, else the one that the first
+ * attached process uses. It keeps readings of all devices from before the start, to compare with them after the end.
  *
  * A monitor may be NULL (no driver): pages are still read. One thread.
  */
@@ -27,18 +27,20 @@ struct neap_samples {
 };
 void neap_samples_add(struct neap_samples *samples, const struct neap_result_sample *sample);
 
-/* An attached process of the run. */
+/* A process of the run that is attached, or that the driver listed. */
 struct neap_observed {
 	pid_t pid;
 	uint64_t start_ticks;
-	uint64_t peak_allocated_bytes, peak_reserved_bytes; /* on the watched device, as its allocator counted */
-	uint64_t ooms;                                      /* on all its devices */
+	/* On the watched device, as counted by the process's allocator */
+	uint64_t peak_allocated_bytes, peak_reserved_bytes;
+	uint64_t ooms; /* on all devices of the process */
 	char record_path[512];
-	uint64_t uses;                       /* a bit per device, by NVML's index: it has or had an allocator there */
-	uint64_t strays;                     /* a bit per device: it holds only a context there */
-	uint64_t context_bytes, stray_bytes; /* size of the largest context it uses; of the last stray one */
-	bool ooms_rose;                      /* in the last neap_observe_take */
-	uint64_t cards_shown;                /* the supervisor's: OOMs of its recording already shown */
+	uint64_t uses;   /* a bit per device, by NVML's index: it has or had an allocator there */
+	uint64_t strays; /* a bit per device: it holds only a context there */
+	/* The largest context on a device that it uses; the last one on a device that it only holds */
+	uint64_t context_bytes, stray_bytes;
+	bool ooms_rose;       /* the last neap_observe_take counted more OOMs than before */
+	uint64_t cards_shown; /* for the supervisor: how many OOMs of its recording it has shown */
 };
 
 #define NEAP_OBSERVED_PROCESSES 256
@@ -50,7 +52,7 @@ struct neap_observe {
 	char runtime_note[320];       /* a warning about it; "" none */
 	char run_id[64];
 	pid_t supervisor;             /* processes of the run descend from it */
-	bool pinned;                  /* the device was asked for: do not follow the attached process */
+	bool pinned;                  /* the user named the device: do not switch to the attached process's one */
 	size_t device_count, watched; /* watched == device_count: none */
 	struct neap_reading *before;  /* one per device; `total_bytes` 0 where it could not be read */
 	bool *touched;                /* devices the run was seen on */
@@ -59,9 +61,9 @@ struct neap_observe {
 	struct neap_samples samples;
 	struct neap_observed attached[NEAP_OBSERVED_PROCESSES];
 	size_t attached_count;
-	pid_t pids[NEAP_OBSERVED_PROCESSES]; /* those that the driver listed, or that were attached */
+	pid_t pids[NEAP_OBSERVED_PROCESSES]; /* the processes that the driver listed or that were attached */
 	size_t pid_count;
-	/* The first few processes that the driver listed before they were attached: why they are not
+	/* The first few processes that the driver listed before they were attached, and why they are not attached
 	 * (run/outsider.h). */
 	struct {
 		pid_t pid;
@@ -69,10 +71,11 @@ struct neap_observe {
 	} outsiders[NEAP_OBSERVED_OUTSIDERS];
 	size_t outsider_count;
 	uint64_t peak_allocated_bytes, peak_reserved_bytes; /* sums over processes, as sampled */
-	uint64_t run_bytes;          /* of the run on the watched device, in the last sample; NEAP_BYTES_UNKNOWN */
+	/* The run's bytes on the watched device, in the last sample; or NEAP_BYTES_UNKNOWN */
+	uint64_t run_bytes;
 	uint64_t peak_device_bytes;  /* the driver's figure for the run; 0 unknown */
 	uint64_t highest_used_bytes; /* of the device, others included */
-	size_t turn;                 /* the device other than the watched one that was read last */
+	size_t turn;                 /* the index of the device that was read last, other than the watched one */
 };
 
 /* Chooses the device. `device`: an index or a UUID (or its beginning); NULL: the first of CUDA_VISIBLE_DEVICES, as
@@ -90,8 +93,8 @@ void neap_observe_start(struct neap_observe *observe, uint64_t now_ns);
 /* Takes one sample. Values that cannot be read stay unknown. */
 void neap_observe_take(struct neap_observe *observe, uint64_t now_ns);
 
-/* Call after the command has ended: adds the facts of the recording that a process left at `path`. The process counts
- * as attached even if no sample saw it. */
+/* Call after the command has ended: adds the facts of a process's recording at `path`. The process counts as attached
+ * even if no sample saw it. */
 void neap_observe_recorded(struct neap_observe *observe, const struct neap_record *record, const char *path);
 /* Whether a sample saw the process while it used a device. */
 bool neap_observe_met(const struct neap_observe *observe, pid_t pid);

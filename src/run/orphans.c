@@ -11,15 +11,15 @@
 
 #define ROUNDS   3
 #define GRACE_MS 3000
-#define FLIGHTS  256 /* batches, at most: then gives up on a fork bomb */
+#define FLIGHTS  256 /* rounds of ending a batch, at most: then it gives up on a fork bomb */
 #define DEPTH    64
 
 struct search {
 	const struct neap_orphans_of *of;
 	struct neap_process *found;
 	size_t capacity, count;
-	struct neap_map parents; /* PID -> its parent's, of the processes that this search has read */
-	uint64_t since_ticks;    /* the supervisor's start; 0: it is dead */
+	struct neap_map parents; /* a PID -> its parent's PID, for the processes that this search has read */
+	uint64_t since_ticks;    /* when the supervisor started; 0: it has exited */
 };
 
 static pid_t parent_of(struct search *search, pid_t pid)

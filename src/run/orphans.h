@@ -13,10 +13,10 @@
 
 #include <stddef.h>
 
-/* The run whose processes are meant. */
+/* Says which run's processes to find. */
 struct neap_orphans_of {
 	const char *run_id;
-	pid_t ancestor;  /* the supervisor; 0: it is dead. Processes that are older than it are not looked into */
+	pid_t ancestor;  /* the supervisor; 0: it has exited. Processes older than the supervisor are not examined */
 	pid_t except[2]; /* processes that are the supervisor's own; 0: none */
 };
 
@@ -34,8 +34,9 @@ bool neap_orphans_match(const struct neap_process *process, const char *process_
 enum neap_status neap_orphans_end(const struct neap_orphans_of *of, int grace_ms, struct neap_ended *ret_orphans,
 				  size_t capacity, size_t *ret_count, struct neap_error *err);
 
-/* Ends all of them, however many, and reports each, ended or not. Then ends the control group with all processes that
- * are still in it (a fork bomb). *ret_count: the processes reported. Errors: as neap_orphans_find. */
+/* Ends all processes of the run, however many, and reports each, even one that it could not end. Then ends the
+ * control group with all processes that are still in it (a fork bomb). *ret_count: the processes reported. Errors: as
+ * neap_orphans_find. */
 enum neap_status neap_orphans_end_all(const struct neap_orphans_of *of,
 				      void (*tell)(void *context, const struct neap_ended *orphan), void *context,
 				      size_t *ret_count, struct neap_error *err);

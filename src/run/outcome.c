@@ -83,7 +83,7 @@ static void decide_failure(const struct neap_evidence *evidence, struct neap_ver
 	} else if (evidence->ooms && !evidence->recovered) {
 		snprintf(text, sizeof text, "recorded: %s", evidence->oom_text);
 		decide(verdict, NEAP_OUTCOME_OOM, text);
-	} else if (evidence->stderr_line[0] && !evidence->ooms) { /* stderr also shows a survived OOM */
+	} else if (evidence->stderr_line[0] && !evidence->ooms) { /* stderr also shows an OOM that was survived */
 		snprintf(text, sizeof text, "stderr: %s", evidence->stderr_line);
 		decide(verdict, NEAP_OUTCOME_OOM, text);
 	} else if (killed && evidence->host_kills) {
@@ -131,7 +131,7 @@ void neap_outcome_decide(const struct neap_evidence *evidence, struct neap_verdi
 		decide(&verdict, NEAP_OUTCOME_KILLED, text);
 	} else if (evidence->timed_out) {
 		decide(&verdict, NEAP_OUTCOME_TIMEOUT, "its time limit passed");
-	} else if (evidence->limit_text[0]) { /* however it ended */
+	} else if (evidence->limit_text[0]) { /* however the command ended */
 		decide(&verdict, NEAP_OUTCOME_STOPPED, evidence->limit_text);
 	} else if (evidence->stop_text[0] && (verdict.exit_status == 0 || verdict.exit_status == NEAP_EXIT_STOPPED)) {
 		decide(&verdict, NEAP_OUTCOME_STOPPED, evidence->stop_text);

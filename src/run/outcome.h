@@ -21,7 +21,7 @@ struct neap_evidence {
 	char stderr_line[256];    /* an out-of-memory line at the end of its stderr; "" none */
 	char error_line[200];     /* its exception, or the last line it wrote; "" unknown */
 	char lost_text[200];      /* the driver's message that the device is lost; "" none */
-	char lost_line[256];      /* a line at the end of its stderr that reports this; "" none */
+	char lost_line[256];      /* a line at the end of its stderr that reports a lost device; "" none */
 	char stop_text[256];      /* the session asked the program to stop early, and why; "" it did not */
 	char limit_text[160];     /* the limit that it crossed (run/limits.h), if we sent signals; "" none */
 	uint64_t host_kills;      /* how much the host's oom_kill counter rose during the start */
@@ -44,8 +44,8 @@ enum neap_outcome_words {
 	NEAP_WORDS_LOST, /* the device is lost: errors of the device, never of the program */
 };
 
-/* Finds such a line among the last lines of a log and copies it into `ret_line`, cut to `capacity`; "": none.
- * `text` needs no terminator. */
+/* Finds a line of this kind among the last lines of a log and copies it into `ret_line`, cut to `capacity`; "" if
+ * there is none. `text` needs no terminator. */
 void neap_outcome_scan(const char *text, size_t length, enum neap_outcome_words words, char *ret_line,
 		       size_t capacity);
 

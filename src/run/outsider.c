@@ -32,9 +32,9 @@ const char *neap_python_isolated(const char *const *argv)
 				return "-E";
 			if (*letter == 'S')
 				return "-S";
-			if (strchr("cm", *letter)) /* names the program; the rest are the program's options */
+			if (strchr("cm", *letter)) /* `-c` and `-m` name the program; the rest are its options */
 				return NULL;
-			if (strchr("WX", *letter)) { /* with a value, in this word or the next */
+			if (strchr("WX", *letter)) { /* an option with a value, in this word or the next */
 				i += !letter[1] && argv[i + 1];
 				break;
 			}
@@ -47,8 +47,8 @@ static const char switched_off[] = "NEAP_ATTACH=0 is set";
 static const char another[] = "it is another user's (sudo?): start neap inside, as in sudo -E neap run -- ...";
 static const char not_yet[] = "a Python program is attached when it uses PyTorch, or calls neap.attach()";
 
-/* Whether the folder that `neap run` puts on PYTHONPATH is there: its name ends in python/launch, of a wheel in
- * neap/launch. */
+/* Whether PYTHONPATH has the folder that `neap run` puts there. The folder's name ends in python/launch, or in
+ * neap/launch if neap was installed from a wheel. */
 static bool has_launcher(const char *python_path)
 {
 	for (const char *at = python_path; (at = strstr(at, "/launch")); at++) {
@@ -100,7 +100,7 @@ static bool read_argv(pid_t pid, struct neap_buffer *buffer, const char *argv[WO
 	return true;
 }
 
-/* *ret_astray: it is a Python that neap would have reached. */
+/* *ret_astray: the process is a Python that neap would have reached with its environment. */
 static bool describe(pid_t pid, const char *no_runtime, bool *ret_astray, char *text, size_t capacity)
 {
 	struct neap_buffer command = {0};

@@ -18,14 +18,15 @@ struct neap_outsider {
 /* Whether a command's first word is a Python: "python", "/usr/bin/python3.11". */
 bool neap_is_python(const char *word);
 
-/* The option that makes a Python ignore PYTHONPATH ("-I", "-E") or its sitecustomize ("-S"); NULL: none, or the
- * command is not Python. */
+/* Returns the option that makes Python ignore PYTHONPATH ("-I", "-E") or its sitecustomize ("-S"); NULL if there is
+ * none, or if the command is not Python. */
 const char *neap_python_isolated(const char *const *argv);
 
 /* Pure; static text, or `no_runtime`. */
 const char *neap_outsider_why(const struct neap_outsider *process);
 
-/* Whether it is a Python whose environment or options keep neap out; then as neap_outsider_describe. */
+/* Returns whether the process is a Python whose environment or options keep neap out; then it also writes the text of
+ * neap_outsider_describe. */
 bool neap_outsider_is_astray(pid_t pid, char *text, size_t capacity);
 
 /* Writes "process 17 (python3 train.py): WHY" into `text`, as far as the process can be read. `no_runtime`: as in

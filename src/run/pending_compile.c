@@ -46,7 +46,7 @@ static bool take_file(const char *path, struct job *ret_job)
 	return true;
 }
 
-/* Runs in a child that ends at once. So the program is an orphan, and init waits for it. */
+/* Called in a child that ends at once. So the program becomes an orphan, and init waits for it. */
 static int start_program(void *context)
 {
 	struct job *job = context;

@@ -1,7 +1,7 @@
-/* run/python.h: what `neap run` does for commands that are, or start, Python programs:
- * python/launch/sitecustomize.py is put first on their PYTHONPATH. With NEAP_DEVICE=sim a variable names the folder
- * of neap's stand-ins for NVIDIA's libraries, so that PyTorch runs on the simulator, and LD_LIBRARY_PATH leads all
- * other programs there:
+/* run/python.h: settings of `neap run` for commands that are, or start, Python programs. It puts the folder of
+ * python/launch/sitecustomize.py first on their PYTHONPATH. With NEAP_DEVICE=sim, a variable names the folder of
+ * neap's stand-ins for NVIDIA's libraries, so that PyTorch runs on the simulator. LD_LIBRARY_PATH leads other
+ * programs there:
  *
  *   any command         the simulator's folder: libcuda.so.1, libnvidia-ml.so.1
  *   other than Python   the stand-ins' folder, too. Python gets no path to them: its launcher loads them, or refuses
@@ -25,8 +25,8 @@ struct neap_run_python {
 	char trouble[NEAP_RUN_PYTHON_CAPACITY]; /* why Python programs will not be attached, and what to do; "" */
 };
 
-/* Reads this process's environment. With NEAP_ATTACH=0 a program is not attached, but still simulated. Leaves out
- * what it cannot set. The caller calls neap_run_python_fini. */
+/* Reads this process's environment. With NEAP_ATTACH=0 a program is not attached, but still simulated. Omits
+ * variables that it cannot set. The caller calls neap_run_python_fini. */
 void neap_run_python_make(char *const *command, struct neap_run_python *ret_python);
 void neap_run_python_fini(struct neap_run_python *python);
 

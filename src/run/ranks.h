@@ -1,5 +1,5 @@
-/* run/ranks.h: sorts the attached processes of a run: the ranks of a distributed training, their data loaders'
- * workers, and the rest. Pure: uses the facts of each recording (analyze/run.h). One thread. */
+/* run/ranks.h: sorts the attached processes of a run into the ranks of a distributed training, the workers of their
+ * data loaders, and the rest. Pure: uses the facts of each recording (analyze/run.h). One thread. */
 #ifndef NEAP_RUN_RANKS_H
 #define NEAP_RUN_RANKS_H
 

@@ -33,14 +33,15 @@ void neap_run_recover_all(const char *state, const char *path, struct neap_histo
 		struct neap_error err = {0};
 		if (entry->d_name[0] == '.' || neap_path_join(folder, sizeof folder, runs, entry->d_name))
 			continue;
-		if (neap_run_stage_read(folder) == NEAP_STAGE_BEGAN && /* running, or lost: cuts its recordings */
+		/* The run still runs, or is lost: this cuts its recordings */
+		if (neap_run_stage_read(folder) == NEAP_STAGE_BEGAN &&
 		    neap_run_stage_recover_locked(folder, NULL) == NEAP_EBUSY)
 			unfinished.running++;
 		if (neap_run_stage_is_kept(folder))
 			continue;
 		enum neap_status status = neap_run_stage_recover_locked(folder, &err);
 		unfinished.draining += status == NEAP_EBUSY;
-		if (status == NEAP_EBUSY || status == NEAP_ESTATE) /* it is not over, or it is lost */
+		if (status == NEAP_EBUSY || status == NEAP_ESTATE) /* the run is not over, or is lost */
 			continue;
 		if (!status)
 			status = put_result(folder, path, history, &err);

@@ -282,7 +282,7 @@ enum neap_status neap_run_stage_recover_locked(const char *folder, struct neap_e
 	enum neap_run_stage stage = neap_run_stage_read(folder);
 	if (!status && stage == NEAP_STAGE_ENDED)
 		status = neap_run_stage_recover(folder, err);
-	else if (!status && stage != NEAP_STAGE_UNBEGUN) /* its supervisor did not */
+	else if (!status && stage != NEAP_STAGE_UNBEGUN) /* its supervisor has not made the result */
 		neap_recordings_cut(folder);
 	if (owned)
 		neap_owner_leave(folder);

@@ -14,8 +14,8 @@
  *   began                    the supervisor died while its command ran, and the command was ended: a lost attempt
  *   none of them             no command was started
  *
- * During a restart with less memory (a rung of --on-oom) a run has no `ended`. If its supervisor dies then, after an
- * OOM and with a rung left, the run is not over: it counts as lost.
+ * While a run restarts with less memory (a rung of --on-oom), it has no `ended`. If its supervisor is killed then,
+ * the run does not count as over but as lost: after an OOM, with a rung left.
  */
 #ifndef NEAP_RUN_RUN_STAGE_H
 #define NEAP_RUN_RUN_STAGE_H

@@ -37,12 +37,13 @@ struct neap_simulated_gap {
 	enum neap_gap kind;
 	char library[32], function[96];
 	uint64_t calls;
-	uint64_t low_bytes, high_bytes; /* of one call, over all of them; high NEAP_SIMULATED_UNBOUNDED: not known */
+	/* Of one call: the least and the most of all calls; high NEAP_SIMULATED_UNBOUNDED: the most is not known */
+	uint64_t low_bytes, high_bytes;
 };
 
 /* The sum over processes. A zeroed struct is empty. */
 struct neap_simulated {
-	uint64_t processes; /* that loaded the stand-ins */
+	uint64_t processes; /* how many processes loaded the stand-ins */
 	struct neap_simulated_gap gaps[NEAP_SIMULATED_GAPS];
 	size_t gap_count;
 	uint64_t calls[NEAP_GAPS]; /* of each kind, also those without a place in `gaps` */

@@ -330,7 +330,7 @@ static enum neap_status run_once(struct neap_supervise *run, struct neap_evidenc
 	if (first)
 		status = neap_run_stage_begin(run, err);
 	if (first && !status) {
-		neap_group_make(run->run_id, &run->group); /* not earlier: without a guard nothing would remove it */
+		neap_group_make(run->run_id, &run->group); /* not before: only the guard would remove the group */
 		run->started_once = true;
 		run->first_started_ns = run->started_ns;
 		run->first_wall_ns = neap_wall_ns();
@@ -350,7 +350,7 @@ static enum neap_status run_once(struct neap_supervise *run, struct neap_evidenc
 		goto out;
 	}
 	observe_until_end(run);
-	neap_supervise_keep_end(run); /* the rings hold the rest */
+	neap_supervise_keep_end(run); /* the rings still hold the newest events */
 	gather(run, evidence);
 	note_end(run, evidence);
 	find_device(run, evidence);

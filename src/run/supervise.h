@@ -37,26 +37,28 @@
 #define NEAP_RUN_DRAIN_LIMIT_NS (60ull * 1000000000ull)
 #define NEAP_RUN_GRACE_NS       (10ull * 1000000000ull)
 
-/* Borrowed while the supervise lives. A zeroed struct is the default but for `command` and `folder`. */
+/* The caller's data, borrowed until the supervise ends. In a zeroed struct, all but `command` and `folder` have their
+ * defaults. */
 struct neap_supervise_options {
 	char *const *command;  /* NULL-terminated, {NAME} not replaced yet */
 	const char *name;      /* NULL: the program's */
-	const char *folder;    /* the run's; made where it is missing */
+	const char *folder;    /* the run's; created if missing */
 	bool has_lock;         /* `lock_fd` is an open, locked fd of folder/lock */
 	int lock_fd;           /* taken over: closed at the end */
 	const char *run_id;    /* NULL: a new one. Letters, digits, '.', '_' and '-', at most 63 */
 	const char *device;    /* index or UUID; NULL: the first visible */
-	bool only_device;      /* `device` is the only one the command sees */
+	bool only_device;      /* the command sees only `device` */
 	const char *directory; /* where the command is started; NULL: where we are */
 	struct neap_needs needs;
-	uint64_t wait_limit_ns;       /* for these bytes */
+	uint64_t wait_limit_ns;       /* how long to wait for these bytes */
 	const struct neap_turn *turn; /* asked before the first start; NULL: only free memory decides */
 	uint64_t drain_limit_ns;
 	struct neap_limits limits; /* of each start; crossing one ends it */
 	struct neap_parameters parameters;
 	struct neap_ladder ladder;
-	bool automatic;           /* without rules: ends if the model alone is too large; if there is no ladder, asks
-				     the program for its batch (auto_ladder.h) */
+	/* --on-oom auto without rules: ends if the model alone is too large; if there is no ladder, the program
+	 * reports its batch (auto_ladder.h) the program for its batch (auto_ladder.h) */
+	bool automatic;
 	uint32_t retries;         /* restarts after an OOM, at most */
 	char *const *environment; /* "NAME=VALUE", NULL-terminated: set in the command's environment; NULL: nothing */
 	bool clear_memory_on_start;                    /* first end leftovers of earlier runs: device/leftovers.h */
@@ -64,7 +66,7 @@ struct neap_supervise_options {
 	const struct neap_log_sink *log;               /* NULL: silent */
 	void (*show)(void *context, const char *text); /* OOM cards, as they happen; NULL: not shown */
 	void *show_context;
-	const struct neap_clock *clock; /* NULL: the system's. The command and its output know nothing of it */
+	const struct neap_clock *clock; /* NULL: the system's. It never changes the command or its output */
 };
 
 struct neap_supervise;

@@ -48,7 +48,7 @@ static void choose_signals(sigset_t *signals)
 	for (int number = 1; number <= SIGRTMAX; number++) {
 		struct sigaction now = {0};
 		if (among(number, left_alone, sizeof left_alone / sizeof *left_alone) ||
-		    sigaction(number, NULL, &now)) /* reserved by the C library */
+		    sigaction(number, NULL, &now)) /* the C library reserves this signal */
 			continue;
 		if (now.sa_handler != SIG_IGN)
 			sigaddset(signals, number);
@@ -228,7 +228,7 @@ failed:;
 	_exit(cause == ENOENT ? 127 : 126);
 }
 
-/* In the guard, once the supervisor is dead. */
+/* Called in the guard when the supervisor has died. */
 static void note(void *context, int wait_status)
 {
 	const struct start *start = context;
@@ -290,7 +290,7 @@ enum neap_status neap_child_start(struct neap_supervise *run, char *const *argv,
 		goto out;
 	}
 	run->child = (struct neap_child){.own_group = !at_terminal()};
-	neap_child_guard_end(run); /* of the last start */
+	neap_child_guard_end(run); /* the guard of the last start */
 	struct start start = {run, argv, environment, logs, report[1], go[0]};
 	pid_t pid = 0;
 	status = neap_guard_start(&(struct neap_guard_task){.become = become,
@@ -326,7 +326,7 @@ out:
 
 void neap_child_signal(struct neap_supervise *run, int number)
 {
-	if (run->child.pid <= 0 || run->child.ended) /* reaped: another process may have these numbers now */
+	if (run->child.pid <= 0 || run->child.ended) /* the process is reaped: another may have its number now */
 		return;
 	if (number == SIGKILL && !run->child.killed_ns)
 		run->child.killed_ns = neap_supervise_now(run);
@@ -395,7 +395,7 @@ static bool is_our_own(const struct signalfd_siginfo *info)
 	}
 }
 
-/* The user asks the command to end; the second request kills it. */
+/* Called when the user asks the command to end. The second request kills it. */
 static void cancel(struct neap_supervise *run, int number, bool had_it)
 {
 	if (!run->cancel_count++)

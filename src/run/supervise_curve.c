@@ -47,7 +47,7 @@ static size_t thin_samples(const struct neap_samples *samples, struct neap_resul
 	return count;
 }
 
-/* Merges the recording's points, which are dense and exact, with our samples, which have the driver's figure. */
+/* Merges the recording's points, which are dense and exact, with our samples, which add the driver's figure. */
 enum neap_status neap_facts_curve(const struct neap_supervise *run, const struct neap_record *record,
 				  struct neap_result *result, struct neap_error *err)
 {

@@ -20,7 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CARDS_SHOWN 4u     /* of one start; further cards repeat the same findings */
+#define CARDS_SHOWN 4u     /* cards shown for one start; later OOMs mostly repeat the same findings */
 #define TAIL_BYTES  65536u /* of stderr.log */
 #define RECORDINGS  64u
 /* Time limit for the replays behind a card: the run may still be running. */
@@ -102,8 +102,8 @@ static struct neap_observed *find_observed(struct neap_supervise *run, pid_t pid
 	return NULL;
 }
 
-/* Makes the card of a recording's OOM, with the findings of the replays that end before the deadline. If there is no
- * trace, makes it from the journal alone. */
+/* Makes the card of a recording's OOM, with the findings of the replays that end before the deadline. Without a
+ * trace, makes the card from the journal alone. */
 static bool make_card(const char *path, const struct neap_record *record, size_t index, struct neap_deadline deadline,
 		      struct neap_oom_card *ret_card)
 {
@@ -165,7 +165,7 @@ struct evidence_search {
 	uint64_t last_oom_ns;
 };
 
-/* Why a session asked its program to stop, if one did and the program obeyed. */
+/* Reads why a session asked its program to stop, if the program obeyed. */
 static void read_stop_request(const struct neap_record *record, struct neap_evidence *evidence)
 {
 	const struct neap_event_request *request = neap_run_request(record);
@@ -220,7 +220,7 @@ static uint64_t last_oom_ns(const struct neap_record *record)
 	return time_ns;
 }
 
-/* Describes the last OOM and makes its card. A failure to make the card does not affect the OOM. */
+/* Describes the last OOM and makes its card. The OOM counts even if its card cannot be made. */
 static void describe_last_oom(struct neap_supervise *run, const char *path, pid_t pid,
 			      const struct neap_record *record, size_t count, struct neap_evidence *evidence)
 {
@@ -251,7 +251,7 @@ static void gather(struct neap_supervise *run, const char *path, pid_t pid, void
 	if (neap_facts_read(path, &record, &err)) {
 		neap_log(run->options.log, NEAP_LOG_WARNING, "A recording cannot be used: %s", err.message);
 		snprintf(evidence->unread_text, sizeof evidence->unread_text, "%s", err.message);
-		if (process && process->ooms) { /* counted by its statistics page */
+		if (process && process->ooms) { /* its statistics page counted them */
 			evidence->ooms += process->ooms;
 			evidence->recovered = false;
 			snprintf(evidence->oom_text, sizeof evidence->oom_text, "process %d ran out of device memory",
@@ -290,7 +290,7 @@ static void read_last_error(struct neap_supervise *run, const char *path, pid_t 
 void neap_facts_evidence(struct neap_supervise *run, struct neap_evidence *evidence)
 {
 	struct evidence_search search = {.evidence = evidence};
-	neap_facts_show_simulated(run); /* for a start that was over before the first sample */
+	neap_facts_show_simulated(run); /* that start may have ended before the first sample */
 	neap_facts_each_recording(run, gather, &search);
 	run->ooms += evidence->ooms;
 	neap_facts_each_file(run, "oom.", read_last_error, evidence);

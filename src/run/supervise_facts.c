@@ -127,7 +127,8 @@ static enum neap_status put_story(const struct best *best, struct neap_result *r
 					   (unsigned long long)to->accumulate);
 		if (best->found) {
 			put_rungs(&text, facts->last_rungs & ~facts->first_rungs, "");
-			put_rungs(&text, facts->last_rungs & facts->first_rungs, "set: "); /* by the user */
+			/* Rungs that the user had set */
+			put_rungs(&text, facts->last_rungs & facts->first_rungs, "set: ");
 		}
 		status = neap_result_set(&result->rung, neap_buffer_string(&text), err);
 	}
@@ -170,7 +171,7 @@ static void advise_rank(struct neap_supervise *run, const char *path, pid_t pid,
 	neap_record_fini(&record);
 }
 
-/* Drops a prediction that the run itself has disproved: that the micro-batch fits with which memory ran out. */
+/* Drops a prediction that the run has disproved: memory ran out with a micro-batch that is no larger. */
 static void disbelieve(struct neap_advice *advice)
 {
 	if (!advice->given || advice->guessed || advice->micro_batch < advice->split.micro_batch)

@@ -25,41 +25,45 @@ struct neap_child {
 	uint64_t ended_ns;
 };
 
-/* One run. It lies in memory that the guard shares: when the supervisor is killed, the guard has the newest figures
- * and requests. Memory behind pointers is not shared: the guard sees it as it was at the start of the command, so
- * only last_card's may change after that. */
+/* One run. The struct lies in memory that the supervisor shares with the guard. So when the supervisor is killed, the
+ * guard has the newest figures and requests. Memory behind pointers is not shared: the guard sees it as it was when
+ * the command started. So after that, only the memory of last_card may change. */
 struct neap_supervise {
 	struct neap_supervise_options options;
 	char folder[4096], run_id[NEAP_RUN_ID_CAPACITY];
 	int lock_fd, signal_fd;
-	bool owned;                    /* we own the folder without a lock: base/owner.h */
-	int room_fd;                   /* holds disk space for the result; -1 once it is needed */
+	bool owned; /* we own the folder without a lock: base/owner.h */
+	/* A file that reserves disk space for the result; -1 once the space is needed */
+	int room_fd;
 	sigset_t signals, mask_before; /* the signals we read; the mask that the command gets back */
 	struct neap_monitor *monitor;  /* NULL: no driver */
 	struct neap_observe observe;
-	struct neap_group group;              /* the command's */
-	struct neap_guard guard;              /* its parent; notes its end when we are killed */
-	struct neap_tee tee;                  /* passes its output on */
-	char visible[48 * NEAP_TURN_DEVICES]; /* what CUDA_VISIBLE_DEVICES gets, UUIDs; "": unchanged */
-	struct neap_parameters parameters;    /* of this start */
+	struct neap_group group; /* the command's */
+	struct neap_guard guard; /* its parent; notes its end when we are killed */
+	struct neap_tee tee;     /* passes its output on */
+	/* The value of CUDA_VISIBLE_DEVICES for the command: UUIDs; "": unchanged */
+	char visible[48 * NEAP_TURN_DEVICES];
+	struct neap_parameters parameters; /* of this start */
 	struct neap_ladder ladder;
-	bool asks;            /* the program is asked for its batch: it reports `parameters` and `ladder` */
+	bool asks;            /* the program reports its batch, from which `parameters` and `ladder` are made */
 	uint64_t batch_parts; /* how many parts it divides its batch into, in this start */
 	bool model_alone;     /* the last failure: the model alone did not fit, whatever the batch */
 	struct neap_child child;
 	/* of this start */
 	size_t rung;         /* its place on the ladder */
-	uint64_t host_kills; /* when it began */
+	uint64_t host_kills; /* the host's kill counter when this start began */
 	int canceled_by;     /* the first signal from the user */
 	unsigned cancel_count;
 	struct neap_limits_state limits;
-	uint64_t host_poll_ns;           /* when to read host memory next */
-	uint64_t started_ns, log_offset; /* where stderr.log, or the file that stderr is, began */
-	uint64_t tee_offset;             /* where its output through the tee began */
-	struct neap_last_output last;    /* the end of its output; once ended */
+	uint64_t host_poll_ns; /* when to read host memory next */
+	/* The length of stderr.log, or of the file that stderr is, when this start began */
+	uint64_t started_ns, log_offset;
+	uint64_t tee_offset;          /* how many bytes had passed through the tee when this start began */
+	struct neap_last_output last; /* the end of its output; once ended */
 	uint64_t cards_shown;
-	uint64_t astray_ns;       /* how long after the start to search for such a process; 0: at the first sample */
-	char astray[400];         /* a Python process without neap's environment, and the cause; "" if none */
+	/* How long after the start to search for a Python without neap's environment; 0: at the first sample */
+	uint64_t astray_ns;
+	char astray[400];         /* such a Python process, and the cause; "" if there is none */
 	struct neap_keeps *keeps; /* the kept histories; only the supervisor uses them */
 	/* of the whole run */
 	bool started_once;
@@ -68,7 +72,7 @@ struct neap_supervise {
 	struct neap_buffer last_card; /* text; empty: no OOM */
 	bool drained;
 	bool simulated_reported; /* has reported that no kernel runs */
-	char unwatched[256];     /* why no device could be named from the start; "" */
+	char unwatched[256];     /* why no device could be named before the start; "" */
 	char drain_note[512];
 	uint32_t retries;
 };

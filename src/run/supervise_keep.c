@@ -31,7 +31,7 @@ static bool is_attached(const struct neap_supervise *run, pid_t pid, uint64_t st
 	return false;
 }
 
-/* A free place, or that of a process that has ended. PROCESSES: there is none. */
+/* Returns a free place, or the place of a process that has ended; PROCESSES: there is none. */
 static size_t find_place(struct neap_supervise *run)
 {
 	struct neap_keeps *keeps = run->keeps;
@@ -46,8 +46,8 @@ static size_t find_place(struct neap_supervise *run)
 	return PROCESSES;
 }
 
-/* Begins to keep the history of a process, if it records PyTorch's own allocator: then its stacks are in the folder.
- * NULL: it does not, or all places are taken. */
+/* Begins to keep the history of a process whose stacks are in the folder: it records PyTorch's own allocator. NULL:
+ * it does not, or all places are taken. */
 static struct neap_keep *begin(struct neap_supervise *run, const struct neap_observed *process)
 {
 	const struct neap_keep_options options = {0};

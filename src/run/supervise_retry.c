@@ -16,7 +16,7 @@ bool neap_supervise_has_rung(const struct neap_supervise *run)
 	       neap_ladder_descend(&run->ladder, &parameters, &rung);
 }
 
-/* Takes the batch that the program reported, if it divided the batch as it was asked. */
+/* Takes the batch that the program reported, if it divided the batch into the parts that neap asked for. */
 static void take_batch(struct neap_supervise *run, const char *path, pid_t pid, void *context)
 {
 	struct neap_parameters asked, now;
@@ -81,7 +81,7 @@ bool neap_supervise_again(struct neap_supervise *run, const struct neap_verdict 
 	neap_log(run->options.log, NEAP_LOG_WARNING, "Out of device memory; starting again (%u of %u) with %s",
 		 run->retries, run->options.retries, neap_buffer_string(&text));
 	neap_buffer_fini(&text);
-	neap_guard_release(&run->guard); /* its start is over, whether that was noted or not */
+	neap_guard_release(&run->guard); /* its start is over, even if its end was not noted */
 	neap_run_stage_begin_again(run);
 	neap_facts_set_aside(run);
 	return true;

@@ -17,7 +17,7 @@ struct wait {
 	struct neap_supervise *run;
 	const struct neap_turn *turn; /* NULL: only memory decides */
 	uint64_t begun_ns, read_ns;
-	uint64_t alone_ns; /* how long it waited with no other run of the queue in the way */
+	uint64_t alone_ns; /* how long the run has waited while no other run of the queue was in the way */
 	char size[NEAP_UNITS_CAPACITY];
 	struct neap_turn_answer answer;
 	char shown[400];
@@ -45,7 +45,7 @@ static void log_holders(const struct neap_supervise *run, const char *what)
 	neap_buffer_fini(&text);
 }
 
-/* If no device was named, watches the first that the run may use. */
+/* If the user named no device, watches the first one that the run may use. */
 static void watch(struct neap_supervise *run, const struct neap_turn_answer *answer)
 {
 	if (run->options.device || !answer->device_count || answer->devices[0] >= run->observe.device_count)
@@ -108,7 +108,7 @@ static void show(struct wait *wait, const char *text)
 	snprintf(wait->shown, sizeof wait->shown, "%s", text);
 }
 
-/* Logs what the run waits for, and again when that is of another kind. */
+/* Logs why the run waits, and logs again when the reason becomes one of another kind. */
 static void report(struct wait *wait)
 {
 	const struct neap_supervise *run = wait->run;
@@ -129,7 +129,7 @@ static void report(struct wait *wait)
 	show(wait, wait->unread.status ? "" : wait->answer.text);
 }
 
-/* Takes the devices that the turn gave. */
+/* Uses the devices that the turn assigned. */
 static void take_devices(struct neap_supervise *run, const struct neap_turn_answer *answer)
 {
 	size_t length = 0;

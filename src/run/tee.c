@@ -26,8 +26,9 @@
 #define READER_GONE 17 /* exit status: our output has no reader any more */
 
 struct neap_tee_ring {
-	_Atomic uint64_t passed; /* bytes since the beginning; `bytes` has the last NEAP_LAST_READ_BYTES */
-	_Atomic bool busy;       /* the tee has read bytes and not passed them on yet */
+	/* How many bytes passed since the start; `bytes` has the last NEAP_LAST_READ_BYTES of them */
+	_Atomic uint64_t passed;
+	_Atomic bool busy; /* the tee has read bytes that it has not passed on yet */
 	char bytes[NEAP_LAST_READ_BYTES];
 };
 
@@ -193,7 +194,7 @@ void neap_tee_reaped(struct neap_tee *tee_process, pid_t pid, int wait_status)
 		return;
 	atomic_store(&tee_process->ring->busy, false);
 	if (!WIFEXITED(wait_status))
-		return; /* killed: neap_tee_keep_up starts another */
+		return; /* the tee was killed: neap_tee_keep_up starts another */
 	neap_fd_close(&tee_process->read_fd);
 }
 

@@ -1,4 +1,4 @@
-/* run/tee.h: a process that passes a command's output on and keeps its end.
+/* run/tee.h: a process that passes a command's output on to our stderr and keeps its last bytes.
  *
  *   command --pipe--> tee --write--> our own stderr (a pipe, a socket, /dev/null)
  *                      `--> ring, shared with the supervisor: the last NEAP_LAST_READ_BYTES bytes
@@ -21,7 +21,7 @@
 
 struct neap_tee_ring;
 
-/* A zeroed struct is none. */
+/* A zeroed struct is no tee. */
 struct neap_tee {
 	pid_t pid;                  /* 0: none */
 	int write_fd;               /* for the command */
@@ -30,7 +30,7 @@ struct neap_tee {
 	struct neap_tee_ring *ring; /* NULL: there is no tee */
 };
 
-/* Starts a tee if one is useful. If that fails there is none, and the command writes directly to our stderr. */
+/* Starts a tee if one is useful. If it cannot be started, the command writes directly to our stderr. */
 void neap_tee_start(struct neap_tee *ret_tee);
 
 /* How many bytes have passed: the offset at which the output of a new start begins. */

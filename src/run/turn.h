@@ -12,14 +12,15 @@
 
 struct neap_turn_answer {
 	enum neap_headroom found;
-	bool others;                       /* LATER: other runs of the queue are before it, or hold what it needs */
-	size_t devices[NEAP_TURN_DEVICES]; /* NVML's indices: NOW: its own; else those that it may use. The first is
-					      watched */
+	bool others; /* LATER: other runs of the queue are before it, or hold what it needs */
+	/* NVML's indices. NOW: the devices that the run gets; else those that it may use. The first is watched
+	 * watched */
+	size_t devices[NEAP_TURN_DEVICES];
 	char uuids[NEAP_TURN_DEVICES][48];
 	size_t device_count;
-	bool narrowed;    /* NOW: it may see only these */
-	uint64_t wait_ns; /* LATER: until it asks again */
-	char text[400];   /* LATER, for people: what it waits for; NEVER: why. "": not known */
+	bool narrowed;    /* NOW: the run may see only these devices */
+	uint64_t wait_ns; /* LATER: how long until the run asks again */
+	char text[400];   /* LATER, for people: what the run waits for; NEVER: why it cannot start; "": not known */
 };
 
 struct neap_turn {
@@ -29,9 +30,9 @@ struct neap_turn {
 	void (*show)(void *context, const char *text); /* called while it waits, with each new text; "" at the end */
 	void *context;
 	bool any_device; /* the device is not known before the turn */
-	bool patient;    /* wait_limit_ns counts only while no other run is in the way */
-	int fd;          /* the lease's lock, once it has asked; -1: none. The command's guard keeps it */
-	char name[24];   /* the lease's number, once it has asked: NEAP_LEASE of the command */
+	bool patient;    /* wait_limit_ns counts only the time while no other run is in the way */
+	int fd;          /* the lease's lock, after the first ask; -1: none. The command's guard keeps it open */
+	char name[24];   /* the lease's number, after the first ask: the command's NEAP_LEASE */
 };
 
 #endif
