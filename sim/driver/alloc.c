@@ -29,7 +29,7 @@ CUresult sim_allocate(uint32_t device, uint64_t bytes, enum sim_reservation_kind
 		if (result != CUDA_SUCCESS)
 			sim_unreserve(reservation);
 	}
-	sim_physical_release(handle); /* its mapping holds it */
+	sim_physical_release(handle); /* the mapping holds the handle now */
 	if (result != CUDA_SUCCESS)
 		return result;
 	reservation->kind = kind;
@@ -61,7 +61,7 @@ CUresult sim_cuMemAlloc(CUdeviceptr *address, size_t bytes)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	pthread_mutex_lock(&sim.lock);
 	result = sim_allocate(context->device, bytes, SIM_ALLOCATED, &reservation);
-	if (result == CUDA_ERROR_OUT_OF_MEMORY) { /* pools free their cache first */
+	if (result == CUDA_ERROR_OUT_OF_MEMORY) { /* let pools free their cached blocks, and try again */
 		sim_pools_trim(context->device, 0);
 		result = sim_allocate(context->device, bytes, SIM_ALLOCATED, &reservation);
 	}
@@ -104,7 +104,7 @@ CUresult sim_cuMemFree(CUdeviceptr address)
 	if (result != CUDA_SUCCESS)
 		return result;
 	pthread_mutex_lock(&sim.lock);
-	reservation = sim_allocation_at(address); /* another thread may have freed it */
+	reservation = sim_allocation_at(address); /* another thread may have freed the allocation meanwhile */
 	if (!reservation) {
 		result = CUDA_ERROR_INVALID_VALUE;
 	} else if (!sim_flight_clear("cuMemFree", address, reservation->range.bytes)) {
@@ -166,7 +166,7 @@ CUresult sim_cuMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 	return result;
 }
 
-/* The pitch aligns each row for the device's reads. */
+/* The pitch makes each row start at an address that the device reads fast. */
 CUresult sim_cuMemAllocPitch(CUdeviceptr *address, size_t *pitch, size_t width, size_t height,
 			     unsigned int element_bytes)
 {

@@ -171,7 +171,7 @@ static const char *const symbols[SIM_CALL_COUNT] = {
 
 struct fault {
 	int call;            /* -1: any */
-	uint64_t skip, left; /* left 0: every call after the skipped ones */
+	uint64_t skip, left; /* left: how many calls fail after the skipped ones; 0: every one */
 	int code;
 };
 
@@ -294,7 +294,7 @@ CUresult sim_call_enter(enum sim_call call)
 	if (atomic_load(&sim.ended))
 		return CUDA_ERROR_DEINITIALIZED;
 	if (calls.lost[0] && access(calls.lost, F_OK) == 0)
-		return CUDA_ERROR_UNKNOWN; /* as a driver whose device has fallen off the bus */
+		return CUDA_ERROR_UNKNOWN; /* a driver whose device has fallen off the bus answers this */
 	sim_engine_advance(sim.engine, latency_of(call));
 	result = sim_fault_take(call);
 	if (result != CUDA_SUCCESS || (need & NEEDS_INIT))
@@ -317,7 +317,7 @@ CUresult sim_call_leave(enum sim_call call, CUresult result)
 				      (int)gettid(), names[call], sim_error_name(result));
 
 		if (write(log - 1, line, (size_t)length) < 0)
-			return result; /* a failing log must not change the call's result */
+			return result; /* a log that fails must not change the call's result */
 	}
 	return result;
 }
@@ -336,7 +336,8 @@ CUresult sim_detect_locked(const char *format, ...)
 	return CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
-/* "NAME:key=number:key=number"; the values of `keys`, in order, replace those in `values`. */
+/* Parses "NAME:key=number:key=number". Replaces in `values` the value of each key that is given, in the order of
+ * `keys`. */
 static bool parse_entry(char *entry, const char *const *keys, uint64_t *values, size_t count)
 {
 	char *rest = NULL, *part = strtok_r(entry, ":", &rest);

@@ -191,7 +191,7 @@ void sim_capture_leave(CUstream stream, struct sim_hold **holds)
 
 	if (!capture)
 		return;
-	if (capture->origin == stream) { /* no stream can end it any more */
+	if (capture->origin == stream) { /* now no stream can end the capture */
 		CUgraph graph = capture->given ? NULL : capture->graph;
 
 		capture_free(capture);
@@ -387,7 +387,7 @@ static CUstreamCaptureStatus status_of(CUstream stream)
 	return stream->capture->invalidated ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
 
-/* A query does not spoil the capture. Lock held. */
+/* Checks a query, which does not spoil the capture. Lock held. */
 static CUresult check_question(CUstream stream)
 {
 	if (sim_null_stream(stream))

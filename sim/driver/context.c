@@ -9,8 +9,8 @@
 #include <stdlib.h>
 
 #define STACK_LIMIT 32
-/* In the static block of each thread: glibc would allocate a separate block at the first use, and end the process if
- * there is no memory for it. An entry whose id is not its context's any more has ended. */
+/* Lies in the static block of each thread: else glibc would allocate a block at the first use, and end the process if
+ * there is no memory for it. An entry has ended if its id is no longer that of its context. */
 static _Thread_local __attribute__((tls_model("initial-exec"))) struct {
 	struct {
 		CUcontext context;
@@ -83,8 +83,8 @@ static CUresult begin_context(CUcontext context, uint64_t id)
 	return CUDA_SUCCESS;
 }
 
-/* Destroys what the context owns, and with the last one the sticky error. Handles of cuMemCreate belong to none and
- * stay. Lock held. */
+/* Destroys the resources that the context owns. If it is the last context, clears the sticky error, too. Handles of
+ * cuMemCreate belong to no context and stay. Lock held. */
 static void end_context(CUcontext context, struct sim_hold **holds)
 {
 	uint32_t device = context->device;
@@ -106,8 +106,8 @@ static void end_context(CUcontext context, struct sim_hold **holds)
 		atomic_store(&sim.sticky, CUDA_SUCCESS);
 }
 
-/* Waits for all work, then ends the context if at most this many users retain it. Fails if work is pending while the
- * clock is held. */
+/* Waits for all work, then ends the context if no more than `retained` users retain it. Fails if work is pending
+ * while the clock is held. */
 static CUresult finish_context(CUcontext context, unsigned int retained)
 {
 	CUresult result = sim_synchronize_all();
@@ -187,7 +187,8 @@ CUresult sim_cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, in
 
 /* -- contexts of the program's own ------------------------------------------------------------------------------- */
 
-/* A context to begin: a destroyed one, or a new one at the list's end. NULL: host out of memory. Lock held. */
+/* Returns a context to begin: a destroyed one, or a new one at the list's end. NULL: host out of memory. Lock
+ * held. */
 static CUcontext unused_context(void)
 {
 	CUcontext context = atomic_load(&sim.contexts);
@@ -230,7 +231,7 @@ CUresult sim_cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device
 	return sim_cuCtxPushCurrent(made);
 }
 
-/* An affinity needs the multi-process service. */
+/* Fails for an affinity: only the multi-process service has it. */
 CUresult sim_cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinity, int count, unsigned int flags,
 			    CUdevice device)
 {
@@ -249,7 +250,8 @@ CUresult sim_cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *parameters, u
 				  parameters ? parameters->numExecAffinityParams : 0, flags, device);
 }
 
-/* Threads that have it current, or in their stack, keep it there and find that it has ended. */
+/* Threads that have the context current, or in their stack, keep it there. Their next call reports that it has
+ * ended. */
 CUresult sim_cuCtxDestroy(CUcontext context)
 {
 	CUresult result;

@@ -1,8 +1,8 @@
 /* Copies and sets.
  *
- * A copy moves rows of layers; a plain copy is one row. The address of a range determines its place: on a device, in
- * host memory that devices reach, or in ordinary (pageable) host memory. Copies of the last kind behave as the
- * driver documents: the source is read at the call, and a copy to pageable memory is done when the call returns.
+ * A copy moves rows of layers; a plain copy is one row. The address of a range shows its place: on a device, in host
+ * memory that devices reach, or in ordinary (pageable) host memory. For pageable memory, copies behave as the driver
+ * documents: the source is read at the call, and a copy to pageable memory is done when the call returns.
  *
  * With backing=none device memory has no bytes: writes are dropped, reads return zeros. Order, time and misuse are
  * still checked.
@@ -43,7 +43,7 @@ static unsigned char *row_of(const struct end *end, const struct shape *shape, s
 	return end->start + row / shape->height * end->slice + row % shape->height * end->pitch;
 }
 
-/* The bytes from the first one to the last one, gaps included. */
+/* Returns the bytes from the first one to the last one, with the gaps between. */
 static uint64_t extent(const struct end *end, const struct shape *shape)
 {
 	return (shape->depth - 1) * end->slice + (shape->height - 1) * end->pitch + shape->width;
@@ -104,7 +104,7 @@ static void add_ranges(const struct end *end, const struct shape *shape, bool wr
 		ranges[(*count)++] = (struct neap_sim_range){number(row_of(end, shape, row)), shape->width, write};
 }
 
-/* The function that moves the bytes when the copy completes. NULL: there are no bytes to move. */
+/* Returns the function that moves the bytes when the copy completes. NULL: there are no bytes to move. */
 static void (*function_for(const struct transfer *asked))(void *)
 {
 	if (!sim.spec.no_backing || (asked->to.place != DEVICE && asked->from.place != DEVICE))
@@ -215,7 +215,7 @@ static CUresult copy_bytes(const char *name, uint64_t to, uint64_t from, size_t 
 	return transfer(&asked);
 }
 
-/* True if devices can reach the address. */
+/* Whether devices can reach the address. */
 static bool reached(uint64_t address)
 {
 	enum place place;
@@ -226,7 +226,8 @@ static bool reached(uint64_t address)
 	return place == DEVICE || place == HOST;
 }
 
-/* For calls whose name says which end is on a device: fails if `device`, the address of that end, is not. */
+/* Copies for a call whose name says which end is on a device. Fails if `device`, the address of that end, is not on
+ * one. */
 static CUresult copy_named(const char *name, uint64_t to, uint64_t from, uint64_t device, size_t bytes,
 			   CUstream stream, bool wait)
 {
@@ -278,7 +279,7 @@ CUresult sim_cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstr
 	return copy_bytes("cuMemcpyAsync", to, from, bytes, stream, false);
 }
 
-/* Addresses are unified: they identify the devices. */
+/* A copy between devices needs no other treatment: its addresses show the devices. */
 CUresult sim_cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
 			       size_t bytes, CUstream stream)
 {

@@ -74,7 +74,7 @@ CUresult sim_cuDeviceTotalMem(size_t *bytes, CUdevice device)
 	return CUDA_SUCCESS;
 }
 
-/* The two differ only for MIG instances, which are not simulated. */
+/* The two functions differ only for MIG instances, which are not simulated. */
 CUresult sim_cuDeviceGetUuid_v1(CUuuid *uuid, CUdevice device) { return sim_cuDeviceGetUuid(uuid, device); }
 
 /* "[domain]:[bus]:[device].[function]"; the domain and the function may be missing, as documented. */

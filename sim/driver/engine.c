@@ -91,9 +91,9 @@ static bool from_within(const struct sim_engine *engine)
 	return engine->completing && pthread_equal(engine->completer, pthread_self());
 }
 
-/* Moves the clock to `moment` if that is later, and completes due work. Inside a function, or while another thread
- * completes and this one does not `wait`: only moves the clock; the completer does the rest. A function may need a
- * lock of the caller's, Python's for one, and only a call that waits may wait for it. */
+/* Moves the clock to `moment` if that is later, and completes due work. In two cases it only moves the clock: inside
+ * a function, and, without `wait`, while another thread completes work, which then does the rest. The reason: a
+ * function may need a lock of the caller's, such as Python's, so only a call that waits may wait for a function. */
 static void run_until(struct sim_engine *engine, uint64_t moment, bool wait)
 {
 	if (from_within(engine) || (engine->completing && !wait)) {
@@ -124,7 +124,8 @@ static void run_until(struct sim_engine *engine, uint64_t moment, bool wait)
 	pthread_cond_broadcast(&engine->idle);
 }
 
-/* OK if all work that `clock` counts has run and `end_ns` has passed; the host's clock then includes it. */
+/* Returns OK if all work that `clock` counts has run and `end_ns` has passed; then the host's clock includes that
+ * work. */
 static enum sim_order observe(struct sim_engine *engine, const uint64_t *clock, uint32_t count, uint64_t end_ns)
 {
 	if (engine->now_ns < end_ns || !includes(engine->completed, clock, count))
@@ -135,8 +136,8 @@ static enum sim_order observe(struct sim_engine *engine, const uint64_t *clock, 
 
 /* Order. */
 
-/* An action on a stream comes after all that the host has seen; on stream 0, after all work of blocking streams; on a
- * blocking stream, after stream 0. Adds that to `clock`, and to the end in time, which is returned. */
+/* An action comes after all that the host has seen. On stream 0 it also comes after all work of blocking streams; on
+ * a blocking stream, after stream 0. Adds all that to `clock`, and returns when it ends. */
 uint64_t sim_stream_action(struct sim_engine *engine, const struct stream *stream, uint64_t *clock)
 {
 	uint64_t end_ns = stream->end_ns;
@@ -191,7 +192,7 @@ static void stream_free(struct stream *stream)
 	free(stream);
 }
 
-/* A lane whose work the host has seen, or a new one. The caller grows `lanes` once it succeeds. */
+/* Returns a lane whose work the host has seen, or a new one. The caller increases `lanes` once it succeeds. */
 static uint32_t choose_lane(const struct sim_engine *engine)
 {
 	for (uint32_t i = 0; i < engine->lanes; i++)
@@ -293,7 +294,7 @@ enum sim_order sim_stream_destroy(struct sim_engine *engine, uint32_t number)
 	return order;
 }
 
-/* The end of work that may start at `start_ns`. */
+/* Returns when work ends that may start at `start_ns`. */
 static uint64_t end_of(const struct sim_engine *engine, uint64_t start_ns, uint64_t duration_ns)
 {
 	if (engine->now_ns > start_ns)
@@ -301,7 +302,7 @@ static uint64_t end_of(const struct sim_engine *engine, uint64_t start_ns, uint6
 	return duration_ns > UINT64_MAX - start_ns ? UINT64_MAX : start_ns + duration_ns;
 }
 
-/* Checks and allocates everything before it changes anything: refused work changes only the fault's text. */
+/* Checks and allocates everything before it changes anything. Refused work changes only the text of the fault. */
 static enum sim_order submit(struct sim_engine *engine, struct stream *stream, const struct sim_work *work)
 {
 	uint64_t *clock = engine->scratch;
@@ -357,7 +358,7 @@ enum sim_order sim_stream_submit(struct sim_engine *engine, uint32_t number, con
 	return order;
 }
 
-/* Such work has an end but no accesses: it cannot race, so it needs no count on its lane. */
+/* Work that touches no memory has an end but cannot race, so it needs no number on its lane. */
 enum sim_order sim_stream_pass(struct sim_engine *engine, uint32_t number, uint64_t duration_ns)
 {
 	pthread_mutex_lock(&engine->lock);
@@ -376,8 +377,8 @@ enum sim_order sim_stream_pass(struct sim_engine *engine, uint32_t number, uint6
 	return stream ? SIM_ORDER_OK : SIM_ORDER_BAD_HANDLE;
 }
 
-/* A query and a synchronisation differ only in moving the clock. The target is copied: while functions run without
- * the lock, another thread may submit more, or destroy the stream or the event. */
+/* A query and a synchronisation differ only in moving the clock. `clock` is a copy: while functions run without the
+ * lock, another thread may submit more work, or destroy the stream or the event. */
 enum sim_order sim_clock_settle(struct sim_engine *engine, const uint64_t *clock, uint32_t count, uint64_t end_ns,
 				bool wait)
 {

@@ -51,10 +51,10 @@ struct sim_engine *sim_engine_create(void); /* NULL: host out of memory */
 void sim_engine_destroy(struct sim_engine *engine);
 
 enum sim_order sim_stream_create(struct sim_engine *engine, bool non_blocking, uint32_t *ret_stream);
-/* Pending work still completes; the number is not reused. Stream 0 cannot be destroyed. */
+/* Work that is pending still completes. The stream's number is not reused. Stream 0 cannot be destroyed. */
 enum sim_order sim_stream_destroy(struct sim_engine *engine, uint32_t stream);
-/* After SIM_ORDER_RACE or NO_MEMORY the work is not queued: its function will not run, the argument stays the
- * caller's. */
+/* After SIM_ORDER_RACE or NO_MEMORY the work is not queued: its function will not run, and the caller still owns the
+ * argument. */
 enum sim_order sim_stream_submit(struct sim_engine *engine, uint32_t stream, const struct sim_work *work);
 /* Queues work that touches no memory and runs no function: only its duration and its order count. Allocates
  * nothing. */
@@ -76,7 +76,7 @@ enum sim_order sim_event_record(struct sim_engine *engine, uint32_t event, uint3
  * does. */
 enum sim_order sim_event_query(struct sim_engine *engine, uint32_t event);
 enum sim_order sim_event_synchronize(struct sim_engine *engine, uint32_t event);
-/* The virtual time between two events. BAD_HANDLE if one was never recorded, NOT_READY if one has not run. */
+/* Returns the virtual time between two events. BAD_HANDLE if one was never recorded, NOT_READY if one has not run. */
 enum sim_order sim_event_elapsed(struct sim_engine *engine, uint32_t start, uint32_t end, int64_t *ret_ns);
 
 /* Forgets all accesses to physical memory that was freed. */
@@ -85,14 +85,14 @@ void sim_engine_forget(struct sim_engine *engine, uint64_t space);
 uint64_t sim_engine_now(struct sim_engine *engine);
 /* Adds the cost of a driver call: the clock moves unless it is held. Completes due work. */
 void sim_engine_advance(struct sim_engine *engine, uint64_t ns);
-/* Moves the clock to the end of the stream's last work, and orders nothing. False: there is no such stream, or the
- * clock is held. */
+/* Moves the clock to the end of the stream's last work, but orders nothing after it. False: there is no such stream,
+ * or the clock is held. */
 bool sim_stream_go_on(struct sim_engine *engine, uint32_t stream);
 void sim_engine_hold(struct sim_engine *engine, bool held);
 void sim_engine_step(struct sim_engine *engine, uint64_t ns); /* moves a held clock too */
 
-/* Describes the last race: both pieces of work, their streams, the overlapping bytes and the missing order.
- * Copied. */
+/* Copies a description of the last race: both pieces of work, their streams, the overlapping bytes and the missing
+ * order. */
 void sim_engine_fault_text(struct sim_engine *engine, char *text, size_t capacity);
 
 #endif

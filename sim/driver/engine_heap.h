@@ -1,4 +1,4 @@
-/* sim/driver/engine_heap.h: pending work, ordered by (end, submission): the next to complete comes first.
+/* sim/driver/engine_heap.h: a heap of pending work, ordered by (end, submission): its head completes next.
  *
  * Threads: the engine's lock.
  */
@@ -11,7 +11,7 @@
 
 struct sim_pending {
 	uint64_t end_ns, submission;
-	uint64_t count; /* its number on its lane, see engine_history.h */
+	uint64_t count; /* the work's number on its lane, see engine_history.h */
 	uint32_t lane;
 	void (*function)(void *argument); /* NULL: none */
 	void *argument;

@@ -93,8 +93,8 @@ bool sim_history_reserve(struct sim_history *history, uint64_t number, size_t ad
 	return true;
 }
 
-/* Removes from `old` the bytes that `entry`, ordered after it, covers; false: nothing remains. Does not cut a hole in
- * the middle. */
+/* Removes from `old` the bytes that `entry` covers. `entry` is ordered after `old`. Does not cut a hole in the
+ * middle. False: nothing of `old` remains. */
 static bool trim(struct sim_history_entry *old, const struct sim_history_entry *entry)
 {
 	if (entry->begin <= old->begin && entry->end >= old->end)

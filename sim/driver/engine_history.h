@@ -1,4 +1,4 @@
-/* sim/driver/engine_history.h: which work touched which bytes, as far as it can still matter.
+/* sim/driver/engine_history.h: records which work touched which bytes, as long as it can still race.
  *
  * A piece of work is named by (lane, count): its stream's component of the vector clocks, and its number there. A
  * clock has seen it when clock[lane] >= count. An entry is dropped when it can no longer prove a race:
@@ -19,7 +19,7 @@
 #include "sim/driver/engine_table.h"
 
 struct sim_history_entry {
-	uint64_t begin, end; /* of the space, in bytes; begin < end */
+	uint64_t begin, end; /* the touched range of the space, in bytes; begin < end */
 	uint64_t count;
 	uint32_t lane;
 	uint32_t stream; /* for messages */
@@ -34,11 +34,11 @@ struct sim_history {
 
 void sim_history_fini(struct sim_history *history);
 
-/* The bytes of an access as an interval; an empty one has begin == end. */
+/* Returns the bytes of an access as an interval. An empty one has begin == end. */
 void sim_access_interval(const struct sim_access *access, uint64_t *ret_begin, uint64_t *ret_end);
 
-/* An entry that conflicts with the access and that `clock` has not seen; NULL: none. Drops entries that `host` has
- * seen. Valid until the next call. */
+/* Returns an entry that conflicts with the access and that `clock` has not seen; NULL: none. Drops entries that
+ * `host` has seen. The entry is valid until the next call. */
 const struct sim_history_entry *sim_history_conflict(struct sim_history *history, const struct sim_access *access,
 						     const uint64_t *clock, const uint64_t *host);
 /* Makes room for this many adds to this space. False: host out of memory. */

@@ -13,18 +13,18 @@ struct stream {
 	uint32_t number, lane;
 	bool non_blocking;
 	uint64_t *clock;
-	uint64_t end_ns; /* of its last work, or of the event it waits for */
+	uint64_t end_ns; /* when its last work ends, or the event that it waits for */
 };
 
 struct event {
-	uint64_t *clock; /* `capacity` counts, the rest being zero; NULL: never recorded */
+	uint64_t *clock; /* `capacity` counts, of which those not in use are zero; NULL: never recorded */
 	uint32_t capacity;
-	uint64_t end_ns; /* when all work before it has run; at the earliest, when it was recorded */
+	uint64_t end_ns; /* when all work before it has run, but not earlier than it was recorded */
 };
 
 struct sim_engine {
 	pthread_mutex_t lock;
-	pthread_cond_t idle; /* `completing` became false */
+	pthread_cond_t idle; /* signalled when `completing` becomes false */
 	pthread_t completer; /* valid while completing */
 	bool completing, held;
 
@@ -46,10 +46,10 @@ struct sim_engine {
 void sim_clock_join(uint64_t *into, const uint64_t *from, uint32_t count);
 bool sim_clock_grow(uint64_t **clock, uint32_t from, uint32_t to); /* false: host out of memory */
 
-/* Adds to `clock` everything that an action on the stream comes after; returns when that ends. */
+/* Adds to `clock` all that the stream's next action comes after. Returns when that ends. */
 uint64_t sim_stream_action(struct sim_engine *engine, const struct stream *stream, uint64_t *clock);
-/* Completes due work; `wait`: moves the clock to `end_ns` first. OK if all work that `clock` counts has then run and
- * `end_ns` has passed. */
+/* Completes due work; with `wait`, it first moves the clock to `end_ns`. Returns OK if all work that `clock` counts
+ * has then run and `end_ns` has passed. */
 enum sim_order sim_clock_settle(struct sim_engine *engine, const uint64_t *clock, uint32_t count, uint64_t end_ns,
 				bool wait);
 struct stream *sim_stream_find(struct sim_engine *engine, uint32_t stream); /* NULL: unknown */

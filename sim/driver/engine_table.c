@@ -12,7 +12,7 @@ static size_t home(const struct sim_table *table, uint64_t number)
 	return (size_t)(mixed ^ (mixed >> 32)) & (table->capacity - 1);
 }
 
-/* The number's place, or the empty place where it belongs. The table has room. */
+/* Returns the number's place, or the empty place where it belongs. The table has one. */
 static size_t place(const struct sim_table *table, uint64_t number)
 {
 	size_t at = home(table, number);
@@ -64,7 +64,7 @@ void *sim_table_take(struct sim_table *table, uint64_t number)
 
 	if (!value)
 		return NULL;
-	/* Move later entries of the same run back over the hole, unless their home is after it. */
+	/* Move later entries of the same run back over the hole, unless their home comes after it. */
 	for (size_t at = (hole + 1) & mask; table->entries[at].value; at = (at + 1) & mask) {
 		size_t distance = (at - home(table, table->entries[at].number)) & mask;
 

@@ -134,7 +134,7 @@ CUresult sim_cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int
 	if (result == CUDA_SUCCESS && capturing) {
 		result = record_captured(event, stream, flags);
 	} else if (result == CUDA_SUCCESS && flags != CU_EVENT_RECORD_DEFAULT) {
-		result = CUDA_ERROR_INVALID_VALUE; /* other flags need a capture */
+		result = CUDA_ERROR_INVALID_VALUE; /* with other flags, the stream must be capturing */
 	} else if (result == CUDA_SUCCESS) {
 		event->capture = 0;
 		sim_nodes_fini(&event->nodes);
@@ -144,7 +144,7 @@ CUresult sim_cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int
 	pthread_mutex_unlock(&sim.lock);
 	if (result != CUDA_SUCCESS || capturing)
 		return result;
-	if (shared) /* a process that waits for the event sees no late work */
+	if (shared) /* another process may wait for the event, and it does not see late work */
 		race_watch_settle(stream);
 	race_watch_recorded(event, stream);
 	return sim_result_of(sim_event_record(sim.engine, event_number, number));
@@ -160,7 +160,7 @@ static CUresult wait_captured(CUstream stream, CUevent event)
 	struct sim_capture *capture = sim_capture_find(event->capture);
 
 	if (!capture)
-		return CUDA_ERROR_CAPTURED_EVENT; /* its capture has ended */
+		return CUDA_ERROR_CAPTURED_EVENT; /* the event's capture has ended */
 	if (capture->invalidated)
 		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 	if (sim_null_stream(stream)) {
@@ -263,7 +263,7 @@ CUresult sim_cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end)
 		result = start->capture || end->capture ? CUDA_ERROR_CAPTURED_EVENT : CUDA_SUCCESS;
 	}
 	pthread_mutex_unlock(&sim.lock);
-	if (result == CUDA_SUCCESS) /* never recorded: an invalid handle, as documented */
+	if (result == CUDA_SUCCESS) /* an event that was never recorded is an invalid handle, as documented */
 		result = sim_result_of(sim_event_elapsed(sim.engine, start_number, end_number, &ns));
 	if (result == CUDA_SUCCESS)
 		*milliseconds = (float)((double)ns / 1e6);

@@ -24,8 +24,9 @@ NEAP_API CUresult cuGetProcAddress_v2(const char *symbol, void **ret_function, i
 #include "device/cuda_functions.h"
 #undef X
 
-/* Names without a version, if the versioned function has the same parameters: programs look them up with dlsym
- * (PyTorch 2.5 to 2.8: cuStreamWriteValue32). The others take CUDA 3's 32-bit addresses, and are absent. */
+/* Some names without a version belong to functions whose versioned form has the same parameters: programs look these
+ * up with dlsym (PyTorch 2.5 to 2.8: cuStreamWriteValue32). Other names without a version take CUDA 3's 32-bit
+ * addresses, and are absent. */
 #define PLAIN(name, symbol) NEAP_API extern __typeof__(symbol) name __attribute__((alias(#symbol)))
 PLAIN(cuCtxDestroy, cuCtxDestroy_v2);
 PLAIN(cuCtxPopCurrent, cuCtxPopCurrent_v2);
@@ -77,7 +78,7 @@ static const struct {
 	{"cuStreamUpdateCaptureDependencies", 0, (entry)cuStreamUpdateCaptureDependencies},
 };
 
-/* All others, by the name without its version. Names that end in _v1, _v2, ... are not in introduced.h. */
+/* All other functions, by the name without a version. Names that end in _v1, _v2, ... are not in introduced.h. */
 static const struct {
 	const char *name;
 	entry function;
@@ -94,7 +95,7 @@ static const struct {
 #include "sim/driver/introduced.h"
 };
 
-/* INT_MAX: no such function. */
+/* Returns the version of CUDA that introduced the function; INT_MAX: no such function. */
 static int introduced_in(const char *name)
 {
 	size_t length = strlen(name);
@@ -106,7 +107,7 @@ static int introduced_in(const char *name)
 	return INT_MAX;
 }
 
-/* NULL: there is none for a program built against this version. */
+/* Returns the function; NULL: a program built against this version cannot get it. */
 static entry find(const char *name, int cuda_version)
 {
 	size_t i;
@@ -122,8 +123,8 @@ static entry find(const char *name, int cuda_version)
 	return NULL;
 }
 
-/* Returns the functions for which stream 0 is the legacy stream, even with the flag for a default stream per thread:
- * the order is then stricter than the program asked for. */
+/* Finds a function. It treats stream 0 as the legacy stream, even if the flags ask for a default stream per thread:
+ * then the order is stricter than the program asked for. */
 static CUresult find_for(const char *symbol, void **ret_function, int cuda_version, cuuint64_t flags,
 			 CUdriverProcAddressQueryResult *ret_status, const void *caller)
 {

@@ -1,6 +1,6 @@
-/* Detects NVIDIA's own CUDA runtime over this driver. That runtime asks for tables of functions that only NVIDIA's
- * driver has, finds none, and reports no device. A program has it if it is linked with it statically, or if its
- * libcudart is not neap's stand-in. A note says so in the report of `neap run`. */
+/* Detects NVIDIA's own CUDA runtime on this driver. That runtime asks for tables of functions that only NVIDIA's
+ * driver has. It does not find them, and reports no device. A program has that runtime if it is linked with it
+ * statically, or if its libcudart is not neap's stand-in. A note about it goes into the report of `neap run`. */
 #include "sim/driver/state.h"
 
 #include <dlfcn.h>
@@ -15,8 +15,8 @@ struct sought {
 	bool found;
 };
 
-/* Whether the mark is there. The bytes between the object's variables are read, too, which an address sanitizer
- * forbids to memmem. */
+/* Whether the mark is there. Also reads the bytes between the object's variables; an address sanitizer would forbid
+ * memmem to do that. */
 __attribute__((no_sanitize("address"))) static bool has_mark(const char *bytes, size_t count)
 {
 	for (size_t at = 0; at + sizeof MARK - 1 <= count; at++) {
@@ -30,7 +30,8 @@ __attribute__((no_sanitize("address"))) static bool has_mark(const char *bytes, 
 	return false;
 }
 
-/* Whether the object with the caller has the mark. Other libraries ask for the tables, too: NVIDIA's bindings. */
+/* Whether the object that contains the caller has the mark. Other libraries, such as NVIDIA's bindings, ask for the
+ * tables, too. */
 static int find_mark(struct dl_phdr_info *info, size_t size, void *context)
 {
 	struct sought *sought = context;

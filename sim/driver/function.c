@@ -92,7 +92,7 @@ CUresult sim_cuFuncSetAttribute(CUfunction handle, CUfunction_attribute attribut
 	return result;
 }
 
-/* A kernel has one set of attributes for all devices here. */
+/* A kernel has one set of attributes, the same for all devices. */
 CUresult sim_cuKernelGetAttribute(int *value, CUfunction_attribute attribute, CUkernel kernel, CUdevice device)
 {
 	CUresult result = CUDA_ERROR_INVALID_HANDLE;
@@ -125,7 +125,8 @@ CUresult sim_cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUk
 	return result;
 }
 
-/* Only checks the function: preferences for caches and banks, and lazy loading, have no effect here. */
+/* Checks the function and changes nothing: here, preferences for caches and banks, and lazy loading, have no
+ * effect. */
 static CUresult accept(CUfunction function, bool good)
 {
 	bool there;

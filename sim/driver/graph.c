@@ -216,7 +216,7 @@ CUgraph sim_graph_copy(CUgraph graph)
 		struct sim_hold *holds = NULL;
 
 		sim_graph_free(copy, &holds);
-		sim_holds_forget(holds); /* the original still has them */
+		sim_holds_forget(holds); /* the original graph still has these references */
 		return NULL;
 	}
 	return copy;
@@ -302,7 +302,8 @@ CUresult sim_cuGraphAddEmptyNode(CUgraphNode *node, CUgraph graph, const CUgraph
 	return result;
 }
 
-/* A list that a call returns: without an array only its length; else the entries that fit, then NULLs. */
+/* A list that a call returns. Without an array the call returns only the length; else the entries that fit, then
+ * NULLs. */
 struct answer {
 	CUgraphNode *list, *second;
 	size_t capacity, count;

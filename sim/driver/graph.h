@@ -12,11 +12,11 @@
 
 #include "sim/driver/state.h"
 
-/* The work of a node at each launch of its graph. Never changes; freed with its last reference. */
+/* The work that a node does at each launch of its graph. It never changes, and is freed with its last reference. */
 struct sim_operation {
 	atomic_uint references;
 	char *name;        /* its own copy */
-	const char *label; /* static text, if it touches memory or has a function */
+	const char *label; /* static text that describes it, if it touches memory or has a function */
 	uint64_t duration_ns;
 	void (*function)(void *argument); /* NULL: none */
 	void *argument;
@@ -51,24 +51,25 @@ struct race_recording;
 
 struct CUgraph_st {
 	uint64_t id;
-	struct race_recording *uses; /* of memory, by the captured work; NULL: none are known */
+	struct race_recording *uses; /* the memory that the captured work uses; NULL: not known */
 	struct sim_nodes nodes;
-	struct sim_capture *capture; /* that records into this graph */
+	struct sim_capture *capture; /* the capture that records into this graph */
 	struct sim_hold *holds;
 };
 
 /* -- graphs, lock held ------------------------------------------------------------------------------------------- */
 
 CUgraph sim_graph_create(void); /* NULL: host out of memory. For the program */
-/* Puts its references to user objects on `holds`, for sim_holds_release without the lock. */
+/* Frees the graph. Puts its references to user objects on `holds`; the caller releases them with sim_holds_release,
+ * without the lock. */
 void sim_graph_free(CUgraph graph, struct sim_hold **holds);
 bool sim_graph_known(CUgraph graph);
 /* Takes over `operation`, also on failure (NULL: host out of memory). */
 CUgraphNode sim_graph_add(CUgraph graph, CUgraphNodeType type, struct sim_operation *operation,
 			  const CUgraphNode *dependencies, size_t count);
-/* A copy whose handle the program does not get: for an executable graph, or as a child of another graph. */
+/* Returns a copy whose handle the program does not get: for an executable graph, or as a child of another graph. */
 CUgraph sim_graph_copy(CUgraph graph);
-/* True if each is a node of the graph. */
+/* Whether each of the nodes is in the graph. */
 bool sim_graph_owns(CUgraph graph, const CUgraphNode *nodes, size_t count);
 
 /* Adds the nodes that are not in it yet. False: host out of memory. */
@@ -77,10 +78,11 @@ void sim_nodes_fini(struct sim_nodes *nodes);
 
 /* Takes this many more references. Lock held. False: host out of memory. */
 bool sim_holds_add(struct sim_hold **holds, CUuserObject object, unsigned int count);
-/* Drops the list without running destructors: other references remain, or the driver's state is discarded. Lock held.
+/* Drops the list without running destructors, because other references remain or the driver's state is discarded.
+ * Lock held.
  */
 void sim_holds_forget(struct sim_hold *holds);
-/* No lock held: destructors run. */
+/* Called without a lock, because destructors run. */
 void sim_holds_release(struct sim_hold *holds);
 /* Lock held. */
 void sim_executables_drop(CUcontext context, struct sim_hold **holds);
@@ -93,10 +95,10 @@ struct sim_capture {
 	CUstream origin;
 	CUstream streams; /* all captured streams, by CUstream_st.next_captured */
 	CUgraph graph;
-	bool given;            /* the graph is the program's: cuStreamBeginCaptureToGraph */
-	struct sim_nodes lost; /* the last nodes of destroyed streams */
+	bool given;            /* the program gave the graph: cuStreamBeginCaptureToGraph */
+	struct sim_nodes lost; /* the last nodes of streams that were destroyed during the capture */
 	CUstreamCaptureMode mode;
-	uint64_t thread; /* that began it */
+	uint64_t thread; /* the thread that began it */
 	bool invalidated;
 };
 
@@ -105,7 +107,7 @@ struct sim_capture *sim_capture_find(uint64_t id);
 /* Adds a node after the stream's last one. Takes over `operation`, also on failure. */
 CUresult sim_capture_add(CUstream stream, CUgraphNodeType type, struct sim_operation *operation,
 			 CUgraphNode *ret_node);
-/* Adds the stream to the capture; its next node comes after these too. */
+/* Adds the stream to the capture; its next node comes after `nodes` too. */
 CUresult sim_capture_join(struct sim_capture *capture, CUstream stream, const struct sim_nodes *nodes);
 /* Removes a stream that is being destroyed. */
 void sim_capture_leave(CUstream stream, struct sim_hold **holds);

@@ -11,10 +11,10 @@
 #include <stdlib.h>
 
 struct CUgraphExec_st {
-	CUgraph graph; /* its own; never the program's */
+	CUgraph graph; /* its own graph, never the program's */
 	cuuint64_t flags;
 	CUcontext context;
-	uint32_t event; /* the engine's: the end of the last launch; 0: none yet */
+	uint32_t event; /* the engine's event at the end of the last launch; 0: none yet */
 };
 
 #define FLAGS                                                                                                        \
@@ -60,7 +60,7 @@ static CUresult instantiate(CUgraphExec *executable, CUgraph graph, cuuint64_t f
 	if (!executable || (flags & ~(cuuint64_t)FLAGS) != 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)
-		return CUDA_ERROR_NOT_SUPPORTED; /* only a kernel could launch it, and none runs */
+		return CUDA_ERROR_NOT_SUPPORTED; /* only a kernel could launch the graph, and no kernel runs */
 	if (!context)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	pthread_mutex_lock(&sim.lock);
@@ -117,7 +117,7 @@ CUresult sim_cuGraphExecGetFlags(CUgraphExec executable, cuuint64_t *flags)
 
 /* -- the end ----------------------------------------------------------------------------------------------------- */
 
-/* Call without sim.lock. The engine may also call it, when queued work completes. */
+/* Call without sim.lock. The engine may call it, too, when queued work completes. */
 static void free_graph(void *argument)
 {
 	struct sim_hold *holds = NULL;
@@ -186,7 +186,7 @@ void sim_executables_drop(CUcontext context, struct sim_hold **holds)
 
 /* -- update ------------------------------------------------------------------------------------------------------ */
 
-/* The first node that differs in more than its operation, and how it differs. */
+/* Finds the first node that differs in more than its operation. Returns how it differs. */
 static CUgraphExecUpdateResult compare(CUgraph old, CUgraph graph, CUgraphNode *ret_node, CUgraphNode *ret_from)
 {
 	*ret_node = *ret_from = NULL;
@@ -247,7 +247,7 @@ static CUresult replay_event(CUgraphNode node, uint32_t number)
 		event = node->event->number;
 	pthread_mutex_unlock(&sim.lock);
 	if (event == 0)
-		return CUDA_ERROR_INVALID_VALUE; /* it was destroyed */
+		return CUDA_ERROR_INVALID_VALUE; /* the program has destroyed it */
 	return sim_result_of(node->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD
 				     ? sim_event_record(sim.engine, event, number)
 				     : sim_stream_wait_event(sim.engine, number, event));
@@ -330,7 +330,7 @@ CUresult sim_cuGraphLaunch(CUgraphExec executable, CUstream stream)
 	return result;
 }
 
-/* Only checks: there is nothing to upload here. */
+/* Checks its arguments only: there is nothing to upload here. */
 CUresult sim_cuGraphUpload(CUgraphExec executable, CUstream stream)
 {
 	CUresult result = CUDA_ERROR_INVALID_VALUE;

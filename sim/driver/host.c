@@ -16,7 +16,7 @@
 
 struct sim_host *sim_host_at(uint64_t address) { return (struct sim_host *)sim_ranges_find(&sim.hosts, address, 1); }
 
-/* The memory of that kind that starts there, or NULL. */
+/* Returns the memory of that kind that starts at the address, or NULL. */
 static struct sim_host *start_of(uint64_t address, enum sim_host_kind kind)
 {
 	struct sim_host *memory = sim_host_at(address);
@@ -80,8 +80,8 @@ static CUresult allocate(size_t bytes, enum sim_host_kind kind, unsigned int fla
 	return CUDA_SUCCESS;
 }
 
-/* Waits for all work, as the driver does, then removes the memory. `unknown`: the error if no memory of that kind
- * starts there. */
+/* Waits for all work, as the driver does, then removes the memory. `unknown`: the error to return if no memory of
+ * that kind starts there. */
 static CUresult take_away(uint64_t start, enum sim_host_kind kind, const char *what, CUresult unknown)
 {
 	CUresult result = sim_synchronize_all();
@@ -140,7 +140,7 @@ CUresult sim_cuMemHostGetFlags(unsigned int *flags, void *pointer)
 	return result;
 }
 
-/* Devices use the host's addresses. */
+/* Devices use the same addresses as the host. */
 CUresult sim_cuMemHostGetDevicePointer(CUdeviceptr *address, void *pointer, unsigned int flags)
 {
 	const struct sim_host *memory;
@@ -246,7 +246,7 @@ void sim_host_drop(CUcontext context)
 	}
 }
 
-/* Lock held. The managed allocation that contains the whole range, or NULL. */
+/* Returns the managed allocation that contains the whole range, or NULL. Lock held. */
 static struct sim_host *managed_over(uint64_t start, uint64_t bytes)
 {
 	struct sim_host *memory = sim_host_at(start);
@@ -356,7 +356,7 @@ static int number_of(CUmemLocation place)
 	return place.type == CU_MEM_LOCATION_TYPE_DEVICE ? place.id : SIM_HOST_ITSELF;
 }
 
-/* Fills the array with the devices that access it, then "nowhere". Lock held. */
+/* Fills the array with the devices that access it, and the rest with "nowhere". Lock held. */
 static void list_accessors(const struct sim_host *memory, int *list, size_t capacity)
 {
 	size_t count = 0;
@@ -404,7 +404,7 @@ CUresult sim_cuMemRangeGetAttribute(void *data, size_t data_bytes, CUmem_range_a
 	return result;
 }
 
-/* Attaching to a stream has no effect: the host may use it at any time. */
+/* Here the call has no effect: the host may use managed memory at any time. */
 CUresult sim_cuStreamAttachMemAsync(CUstream stream, CUdeviceptr address, size_t bytes, unsigned int flags)
 {
 	CUresult result = CUDA_ERROR_INVALID_VALUE;

@@ -1,8 +1,8 @@
 /* sim/driver/host_call.c: functions of the host that streams call: cuLaunchHostFunc, cuStreamAddCallback.
  *
- * The virtual clock moves by driver calls. A program may wait for such a function without one, at a condition
- * variable of its own. A GPU goes on meanwhile: here a thread does, for a function that no driver call has run after
- * GO_ON_MS.
+ * Driver calls move the virtual clock. But a program may wait for such a function without a driver call, at a
+ * condition variable of its own. A GPU runs it meanwhile. Here a thread moves the clock, if no driver call has run
+ * the function after GO_ON_MS.
  */
 #include "base/clock.h"
 #include "sim/driver/graph.h"
@@ -19,12 +19,12 @@ struct call {
 	CUhostFn function;
 	CUstreamCallback callback; /* used where `function` is NULL */
 	CUstream stream;
-	uint32_t number; /* the engine's, of the stream */
+	uint32_t number; /* the engine's number of the stream */
 	void *data;
 };
 
-/* For races a call is an event, recorded where it stands in its stream. The host has seen the event once the function
- * runs: what the function tells the program's threads is not known. */
+/* For races.c, a call is an event that is recorded at its place in the stream. When the function runs, the host
+ * counts as having waited for that event, because nobody knows what the function reports to the program's threads. */
 static CUevent as_event(const struct call *called) { return (CUevent)(uintptr_t)called; }
 
 static void call(void *argument)
@@ -39,7 +39,7 @@ static void call(void *argument)
 		called->callback(called->stream, CUDA_SUCCESS, called->data);
 }
 
-/* The oldest that has not run; NULL: there is none. Lock held. */
+/* Returns the oldest call that has not run; NULL: there is none. Lock held. */
 static const struct call *oldest(void)
 {
 	const struct call *found = NULL;
@@ -51,10 +51,10 @@ static const struct call *oldest(void)
 }
 
 static struct {
-	bool runs;         /* the thread */
-	bool is_in_engine; /* and it uses the engine */
+	bool runs;         /* the thread exists */
+	bool is_in_engine; /* the thread is inside the engine */
 	pthread_cond_t left;
-} late = {.left = PTHREAD_COND_INITIALIZER}; /* sim.lock is over it */
+} late = {.left = PTHREAD_COND_INITIALIZER}; /* sim.lock guards it */
 
 static void *go_on(void *unused)
 {
@@ -70,7 +70,7 @@ static void *go_on(void *unused)
 		pthread_mutex_unlock(&sim.lock);
 		if (!waits)
 			break;
-		if (!sim_stream_go_on(sim.engine, stream)) /* the stream is gone, or the clock is held */
+		if (!sim_stream_go_on(sim.engine, stream)) /* the stream was destroyed, or the clock is held */
 			sim_engine_advance(sim.engine, GO_ON_MS * NEAP_NS_PER_MS);
 		pthread_mutex_lock(&sim.lock);
 		late.is_in_engine = false;
@@ -80,7 +80,7 @@ static void *go_on(void *unused)
 	return NULL;
 }
 
-/* Without the thread the function waits for a driver call. */
+/* Starts the thread. If that fails, the function waits for the next driver call. */
 static void go_on_later(void)
 {
 	pthread_attr_t attributes;
@@ -102,7 +102,7 @@ static void go_on_later(void)
 
 void sim_host_calls_leave(void)
 {
-	while (late.is_in_engine && !atomic_load(&sim.forked)) /* a child has no such thread */
+	while (late.is_in_engine && !atomic_load(&sim.forked)) /* a forked child does not have the thread */
 		pthread_cond_wait(&late.left, &sim.lock);
 }
 
@@ -143,7 +143,7 @@ CUresult sim_cuLaunchHostFunc(CUstream stream, CUhostFn function, void *data)
 		      &(struct call){.function = function, .stream = stream, .number = number, .data = data});
 }
 
-/* Unlike cuLaunchHostFunc, it cannot be captured, as documented. */
+/* Unlike cuLaunchHostFunc, this call cannot be captured, as documented. */
 CUresult sim_cuStreamAddCallback(CUstream stream, CUstreamCallback function, void *data, unsigned int flags)
 {
 	CUresult result;

@@ -128,7 +128,7 @@ static void read_parameters(const unsigned char *start, uint64_t limit, const El
 			continue;
 		for (tried = 0; tried < image->count && !is_kernel(&image->symbols[at], name + sizeof prefix - 1);
 		     tried++)
-			at = (at + 1) % image->count; /* the symbols' order is mostly that of the sections */
+			at = (at + 1) % image->count; /* the symbols mostly have the same order as the sections */
 		if (tried < image->count)
 			image->symbols[at].parameters = count_parameters(start + section.sh_offset, section.sh_size);
 	}
@@ -182,7 +182,8 @@ static const char *skip(const char *at)
 	}
 }
 
-/* The next word; any other character is a word by itself. Returns its length, 0 at the end. */
+/* Reads the next word; any character that is not part of a word is a word by itself. Returns its length, 0 at the
+ * end. */
 static size_t next_word(const char **at)
 {
 	size_t length = 0;
@@ -240,7 +241,7 @@ static CUresult read_ptx(const char *text, struct sim_image *image)
 {
 	const char *at = text;
 	size_t length, depth = 0;
-	bool kernel = false; /* the last symbol is a kernel whose parameters may follow */
+	bool kernel = false; /* the last symbol is a kernel, and its parameters may follow */
 
 	while ((length = next_word(&at)) > 0) {
 		const char *word = at;

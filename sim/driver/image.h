@@ -2,7 +2,7 @@
  *
  *   PTX text     names and sizes read from it
  *   cubin        names and sizes from its symbol table: it is an ELF file; counts of parameters from .nv.info.NAME
- *   fat binary   its format is not public, so its names stay unknown: every name asked for counts as a kernel
+ *   fat binary   its format is not public, so any name that a program asks for counts as a kernel
  *
  * Reads no code: no kernel ever runs. Threads: an image belongs to its owner.
  */
@@ -19,7 +19,7 @@ struct sim_symbol {
 	char *name;
 	uint64_t bytes;    /* of a variable */
 	bool kernel;       /* else a variable */
-	size_t parameters; /* of a kernel, how many; 0: not known */
+	size_t parameters; /* how many parameters a kernel has; 0: not known */
 };
 
 /* A zeroed struct is an image without names. */

@@ -21,8 +21,8 @@ struct sim_state sim = {.lock = PTHREAD_MUTEX_INITIALIZER, .file = -1};
 
 static void forked(void) { atomic_store(&sim.forked, true); }
 
-/* Runs when the process exits: its memory starts to drain. Other threads may still be in a call: they find no world,
- * but all other state stays. */
+/* Called when the process exits: its memory starts to drain. Other threads may still be in a call: they find no
+ * world, but all other state is still there. */
 __attribute__((destructor)) static void ended(void)
 {
 	if (atomic_load(&sim.forked) || !atomic_load(&sim.initialized) || sim.pid != getpid())
@@ -82,7 +82,8 @@ static uint32_t world_index(uint32_t ordinal)
 	return reversed ? sim_world_device_count(sim.world) - 1 - ordinal : ordinal;
 }
 
-/* The device of an entry of CUDA_VISIBLE_DEVICES: an index, or "GPU-" and an unambiguous start of a UUID. */
+/* Finds the device of an entry of CUDA_VISIBLE_DEVICES: an index, or "GPU-" and a beginning of a UUID that only one
+ * device has. */
 static bool device_named(const char *entry, uint32_t *ret_index)
 {
 	uint32_t count = sim_world_device_count(sim.world), matches = 0, i;
@@ -142,8 +143,8 @@ static bool any_context(void)
 	return sim_context_any() || sim.handles.count > 0 || sim.reservations.root || sim.hosts.root;
 }
 
-/* NEAP_SIM_FILES=FOLDER: FOLDER/nvidia0 and so on stand for the device files. As with those, a process that uses the
- * device keeps its file open until it exits, as do its forked children. */
+/* NEAP_SIM_FILES=FOLDER: FOLDER/nvidia0 and so on stand for the device files. As on a GPU, a process that uses a
+ * device keeps its file open until it exits, and so do its forked children. */
 static enum neap_status open_files(struct neap_error *err)
 {
 	const char *folder = getenv("NEAP_SIM_FILES");

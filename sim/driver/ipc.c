@@ -2,7 +2,8 @@
  *
  *   cuMemExportToShareableHandle   a descriptor of virtual memory     cuIpcGetMemHandle    64 bytes, for cuMemAlloc
  *
- * Both name an entry of share.h. The 64 bytes name the process with the file; it must be alive, and of the same user.
+ * Both name an entry of share.h. The 64 bytes name the process whose file has the memory. That process must be alive,
+ * and run as the same user.
  *
  * Each process has its own virtual time: an event of another process counts as complete. Recording it or waiting for
  * it orders only this process's work.
@@ -82,7 +83,7 @@ struct name { /* of an object in another process */
 	uint32_t magic;
 	int32_t pid;
 	uint64_t start_ticks;
-	uint64_t place; /* of the entry; the event's number */
+	uint64_t place; /* the position of the entry, or the number of the event */
 	int32_t file;   /* the descriptor there */
 	int32_t pad;
 };
@@ -133,7 +134,7 @@ CUresult sim_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
 	return result;
 }
 
-/* A descriptor of the other process's file, at the entry; -1: not permitted. */
+/* Opens the other process's file, positioned at the entry. -1: not permitted. */
 static int open_there(const struct name *name)
 {
 	char path[64];
@@ -163,7 +164,7 @@ static void seek_opened(const void *node, VISIT visit, void *context)
 		sought->found = reservation;
 }
 
-/* Maps it, or finds its mapping. Takes over the caller's hold of the handle. Lock held. */
+/* Maps the memory, or finds an earlier mapping of it. Takes over the caller's hold of the handle. Lock held. */
 static CUresult open_memory(struct sim_handle *handle, struct sim_reservation **ret_reservation)
 {
 	struct sought sought = {.share = handle->share};

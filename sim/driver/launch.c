@@ -8,7 +8,7 @@
 #include <dlfcn.h>
 #include <string.h>
 
-/* Words of `extra`, as cuda.h has them. */
+/* Words of the parameter `extra`, as in cuda.h. */
 #define PARAM_END            ((void *)0)
 #define PARAM_BUFFER_POINTER ((void *)1)
 #define PARAM_BUFFER_SIZE    ((void *)2)
@@ -64,7 +64,7 @@ static bool is_cooperative(const CUlaunchConfig *config)
 	return false;
 }
 
-/* The checks of every launch. */
+/* Checks the sizes that every launch has. */
 static bool sizes_good(const CUlaunchConfig *config)
 {
 	uint64_t threads = (uint64_t)config->blockDimX * config->blockDimY * config->blockDimZ;
@@ -117,7 +117,7 @@ static CUresult check(const struct CUfunc_st *function, const CUlaunchConfig *co
 	if (!function || (function->module && function->module->context != sim_stream_context(config->hStream)))
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (function->module && function->module->context != context)
-		return CUDA_ERROR_INVALID_HANDLE; /* only a CUkernel gets its context from the stream */
+		return CUDA_ERROR_INVALID_HANDLE; /* only a CUkernel may take its context from the stream */
 	if (!sizes_good(config) || config->sharedMemBytes > (unsigned int)function->shared_limit)
 		return CUDA_ERROR_INVALID_VALUE;
 	result = check_cluster(function, &sim.devices[stream_device], config);
@@ -126,7 +126,8 @@ static CUresult check(const struct CUfunc_st *function, const CUlaunchConfig *co
 	return result;
 }
 
-/* Reports the first kernel of a program without the stand-in for CUDA's runtime: nothing else reports it. */
+/* Notes the first kernel that a program launches without the stand-in for CUDA's runtime. Nothing else reports such a
+ * program. */
 static void note(const char *name)
 {
 	static atomic_flag noted = ATOMIC_FLAG_INIT;

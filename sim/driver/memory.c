@@ -54,18 +54,18 @@ static void *host(uint64_t address) { return (void *)(uintptr_t)address; }
 
 /* -- addresses --------------------------------------------------------------------------------------------------- */
 
-/* The region of device addresses. Linux puts libraries, stacks and allocations above it, and a program that is loaded
- * low below it.
+/* The region of device addresses. Linux puts libraries, stacks and allocations above the region. A program that is
+ * loaded at low addresses lies below it.
  *
- * Allocations lie side by side from its start on, each in the lowest free place, as those of NVIDIA's driver do.
- * The program's own reservations begin above them. Each gets higher addresses than the last, at a distance that
- * detects overruns. Freed addresses are not reused until the end of the region is reached, so that use after free is
+ * Allocations lie side by side from the region's start, each in the lowest free place, as with NVIDIA's driver. The
+ * program's own reservations begin above them. Each gets higher addresses than the last, at a distance that detects
+ * overruns. Freed addresses are not reused until the end of the region is reached, so that use after free is
  * detected. Then the search restarts at the bottom. */
 #define REGION_START   (2ull << 44)
 #define RESERVED_START (REGION_START + (1ull << 42))
 #define REGION_END     (5ull << 44)
 #define GAP            SIM_PAGE_BYTES
-/* A reservation fails after so many places that the host uses already. */
+/* A reservation fails after this many places that the host already uses. */
 #define PLACES_TRIED 64
 
 bool sim_address_ours(uint64_t address) { return address >= REGION_START && address < REGION_END; }
@@ -75,7 +75,7 @@ static uint64_t round_up(uint64_t value, uint64_t alignment)
 	return (value + alignment - 1) / alignment * alignment;
 }
 
-/* True if the host has put inaccessible pages there. */
+/* Puts inaccessible pages there, to keep the addresses. False: the host refuses. */
 static bool take_host(uint64_t start, uint64_t bytes)
 {
 #ifdef __SANITIZE_THREAD__ /* has its shadow memory at these addresses */
@@ -95,7 +95,8 @@ static bool take_host(uint64_t start, uint64_t bytes)
 	return false;
 }
 
-/* The first free place at or after `from` at that distance from others; 0: none before the region's end. */
+/* Returns the first free place at or after `from` with that distance to its neighbours; 0: there is none before the
+ * region's end. */
 static uint64_t find_place(uint64_t from, uint64_t bytes, uint64_t alignment, uint64_t gap)
 {
 	const struct sim_range *other;
@@ -151,7 +152,7 @@ static uint64_t take_lowest(uint64_t bytes)
 	return 0;
 }
 
-/* Reserves an address that the host chooses. For when the region is not free, as under valgrind. */
+/* Reserves an address that the host chooses, if the region is not free, as under valgrind. */
 static uint64_t take_anywhere(uint64_t bytes, uint64_t alignment)
 {
 	uint64_t whole = bytes + alignment, start, end;
@@ -180,7 +181,7 @@ static uint64_t take_wanted(uint64_t wanted, uint64_t bytes)
 	return take_host(wanted, bytes) ? wanted : 0;
 }
 
-/* Adds a reservation at addresses that were taken from the host; `start` 0: there were none. */
+/* Adds a reservation at addresses that the host has granted; `start` 0: the host granted none. */
 static CUresult add_reservation(uint64_t start, uint64_t bytes, struct sim_reservation **ret_reservation)
 {
 	struct sim_reservation *reservation = start ? calloc(1, sizeof *reservation) : NULL;

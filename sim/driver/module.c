@@ -84,7 +84,8 @@ static CUresult function_get(const struct sim_image *image, const char *name, CU
 
 static uint64_t aligned(uint64_t bytes) { return (bytes + VARIABLE_ALIGN - 1) / VARIABLE_ALIGN * VARIABLE_ALIGN; }
 
-/* The offset of a variable among those of its image; for NULL: their total size. */
+/* Returns the offset of a variable among those of its image; if `symbol` is NULL, the size of all of them
+ * together. */
 static uint64_t variable_offset(const struct sim_image *image, const struct sim_symbol *symbol)
 {
 	uint64_t offset = 0;
@@ -208,7 +209,7 @@ CUresult sim_cuModuleLoadData(CUmodule *module, const void *data)
 
 CUresult sim_cuModuleLoadFatBinary(CUmodule *module, const void *data) { return sim_cuModuleLoadData(module, data); }
 
-/* The size of a log replaces its option's value. */
+/* Sets the option for a log's size to 0: nothing was logged. */
 static void report_nothing_logged(unsigned int count, const CUjit_option *options, void **values)
 {
 	for (unsigned int i = 0; options && values && i < count; i++)
@@ -242,7 +243,7 @@ CUresult sim_cuModuleUnload(CUmodule module)
 	return result;
 }
 
-/* CUDA's default since 12.2. */
+/* Lazy loading is CUDA's default since 12.2. */
 CUresult sim_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
 {
 	if (!mode)
@@ -320,7 +321,7 @@ CUresult sim_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_optio
 {
 	struct sim_image image;
 
-	(void)options, (void)values, (void)count; /* about storing the code: it is not stored */
+	(void)options, (void)values, (void)count; /* they are about storing the code, and no code is stored */
 	if (!library || !code)
 		return CUDA_ERROR_INVALID_VALUE;
 	report_nothing_logged(jit_count, jit_options, jit_values);

@@ -12,7 +12,7 @@
 #include "sim/driver/state.h"
 #include "sim/profiles/architecture.h"
 
-/* Assumed for every kernel, as its machine code is not read. */
+/* The registers of every kernel: an assumption, since no machine code is read. */
 #define SIM_KERNEL_REGISTERS 32
 
 #define SIM_FUNCTION_ATTRIBUTES (CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE + 1)
@@ -25,7 +25,7 @@ struct CUfunc_st {
 	int shared_limit;  /* most dynamic shared memory, as set */
 	int carveout, scheduling;
 	size_t parameters; /* how many; 0: not known */
-	bool any_cluster;  /* more blocks in a cluster than every device allows */
+	bool any_cluster;  /* the program allows more blocks in a cluster than every device supports */
 };
 
 struct CUmod_st {
@@ -41,7 +41,7 @@ struct CUmod_st {
 struct CUlib_st {
 	struct sim_image image;
 	struct CUfunc_st *kernels;
-	CUmodule modules; /* one for each context that asked */
+	CUmodule modules; /* one for each context in which the program used it */
 };
 
 /* Lock held. The function or kernel with this handle, or NULL. */

@@ -1,5 +1,5 @@
-/* libnvidia-ml.so.1: the devices seen from outside. Each query reads the device's state from the world again. NVML
- * never enters the world, so it needs no context and is not listed as a process.
+/* libnvidia-ml.so.1: the devices as other programs see them. Each query reads the device's state from the world
+ * again. NVML never enters the world, so it needs no context and is not listed as a process.
  *
  *   NEAP_SIM_NVML=no-process-bytes   processes are listed without their bytes, as some drivers do in a container
  *   NEAP_SIM_NVML=unified            the device has no memory of its own (GB10): NVML answers NOT_SUPPORTED
@@ -78,7 +78,8 @@ nvmlReturn_t nvmlInit_v2(void)
 		atomic_fetch_add(&nvml.users, 1);
 		return NVML_SUCCESS;
 	}
-	if (atomic_load(&nvml.pid) != getpid()) /* another thread of the parent may have held it during the fork */
+	/* In a forked child, where another thread of the parent may have held the lock during the fork */
+	if (atomic_load(&nvml.pid) != getpid())
 		pthread_mutex_init(&nvml.watch_mutex, NULL);
 	result = read_settings(&err);
 	if (result == NVML_SUCCESS)
@@ -151,8 +152,8 @@ nvmlReturn_t nvmlSystemGetDriverVersion(char *text, unsigned int capacity)
 
 static bool is_lost(void) { return nvml.lost[0] && access(nvml.lost, F_OK) == 0; }
 
-/* Reads the world, and returns the device's index in it. `use`: reads also the device's used memory and its
- * processes. The caller frees the view. */
+/* Reads the world, and returns the device's index in it. `use`: also read the device's used memory and its processes.
+ * The caller frees the view. */
 static nvmlReturn_t see_any(nvmlDevice_t device, bool use, struct sim_view **ret_view, uint32_t *ret_index)
 {
 	struct neap_error err;
@@ -171,7 +172,7 @@ static nvmlReturn_t see_any(nvmlDevice_t device, bool use, struct sim_view **ret
 		return result;
 	if (i >= view->device_count) {
 		free(view);
-		return NVML_ERROR_GPU_IS_LOST; /* the world was recreated with fewer devices */
+		return NVML_ERROR_GPU_IS_LOST; /* a new world has fewer devices */
 	}
 	*ret_view = view;
 	*ret_index = (uint32_t)i;
@@ -334,7 +335,7 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsign
 	return nvmlDeviceGetComputeRunningProcesses_v3(device, count, processes);
 }
 
-/* Not derived from virtual time: a sample period is real time. */
+/* The rates are not derived from virtual time, because a sample period is real time. */
 nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *utilization)
 {
 	struct sim_view *view;

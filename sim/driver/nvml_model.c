@@ -1,5 +1,5 @@
 /* libnvidia-ml.so.1: values of a device's model (profile.h): highest clocks, power limits, architecture; and values
- * of every simulated device: no MIG instances, the default compute mode, no NVLink fabric. */
+ * that all simulated devices share: no MIG instances, the default compute mode, no NVLink fabric. */
 #include "sim/driver/nvml_internal.h"
 
 #include <stdio.h>
@@ -33,7 +33,7 @@ NEAP_API nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t device, nvmlDevice_t p
 NEAP_API nvmlReturn_t nvmlDeviceGetGpuFabricInfo(nvmlDevice_t device, void *info);
 NEAP_API nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, unsigned int *info);
 
-/* The model of the device, and its compute capability times ten. */
+/* Finds the model of the device, and its compute capability times ten. */
 static nvmlReturn_t find_model(nvmlDevice_t device, const struct sim_profile **ret_profile, int *ret_capability)
 {
 	const struct sim_view_device *seen;
@@ -160,7 +160,7 @@ nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, unsigned int *now, unsign
 	return result;
 }
 
-/* MIG is off on devices that have it: those for data centers, since compute capability 8.0. */
+/* MIG is off on devices that support it: those for data centers, since compute capability 8.0. */
 nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *now, unsigned int *pending)
 {
 	const struct sim_profile *profile;

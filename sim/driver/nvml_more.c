@@ -22,7 +22,7 @@ nvmlReturn_t nvmlDeviceGetCount(unsigned int *count) { return nvmlDeviceGetCount
 
 nvmlReturn_t nvmlInitWithFlags(unsigned int flags)
 {
-	(void)flags; /* they concern a machine without a GPU: the simulator always has one */
+	(void)flags; /* the flags concern a machine without a GPU; here is always one */
 	return nvmlInit_v2();
 }
 
@@ -103,7 +103,7 @@ NEAP_API nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version);
 
 nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
 {
-	return nvmlDeviceGetMinorNumber(device, index); /* the same on one machine */
+	return nvmlDeviceGetMinorNumber(device, index); /* on one machine both numbers are the same */
 }
 
 nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor)
@@ -209,7 +209,7 @@ nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned
 #define ABSENT(name) ABSENT_AS(name, (nvmlDevice_t device))
 #define UNUSED       __attribute__((unused))
 
-/* Their outputs are not written, so their other parameters do not matter. */
+/* These functions write no outputs, so their other parameters do not matter. */
 ABSENT_AS(nvmlDeviceGetTemperature, (nvmlDevice_t device, UNUSED unsigned int sensor, UNUSED unsigned int *celsius))
 ABSENT(nvmlDeviceGetTemperatureV)
 ABSENT_AS(nvmlDeviceGetPowerUsage, (nvmlDevice_t device, UNUSED unsigned int *milliwatts))

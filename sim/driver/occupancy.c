@@ -3,7 +3,7 @@
 #include "sim/driver/occupancy.h"
 #include "sim/profiles/architecture.h"
 
-/* A warp gets registers in units of this many. */
+/* A warp gets registers in multiples of this number. */
 #define REGISTER_UNIT 256
 #define SHARED_UNIT   128
 
@@ -11,7 +11,7 @@ static int least(int a, int b) { return a < b ? a : b; }
 
 static int warps_of(int block_size) { return (block_size + SIM_WARP - 1) / SIM_WARP; }
 
-/* Shared memory of a block. */
+/* Returns how much shared memory a block takes. */
 static size_t shared_taken(const struct sim_architecture *architecture, size_t dynamic_bytes)
 {
 	size_t bytes = dynamic_bytes + (size_t)architecture->shared_reserved;

@@ -1,8 +1,8 @@
 /* Physical memory: handles, their charges, and the bytes behind them.
  *
- * All handles of a process are extents of one memory file (one descriptor for any number of them), at an offset that
- * only grows: the file is sparse and a freed extent becomes a hole, so offsets need no reuse. A handle is charged to
- * the world at creation, and refunded when the last mapping and the program's own hold are gone.
+ * All handles of a process are extents of one memory file, so any number of handles needs one descriptor. Their
+ * offsets only grow: the file is sparse and a freed extent becomes a hole, so offsets need no reuse. A handle is
+ * charged to the world when it is created. The charge ends when no mapping and no hold of the program is left.
  *
  *   handle lives  <=>  held > 0 || mappings > 0;   charged(device) = sum of bytes of its handles
  */

@@ -1,4 +1,4 @@
-/* Attributes of addresses: the allocation, the mapping or the host memory around one. */
+/* Attributes of addresses: they describe the allocation, the mapping or the host memory at an address. */
 #include "sim/driver/state.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@ struct found {
 
 static uint64_t end_of(const struct sim_range *range) { return range->start + range->bytes; }
 
-/* True if devices know the address. Lock held. */
+/* Finds what is at the address. False: devices do not know it. Lock held. */
 static bool find(uint64_t address, struct found *ret_found)
 {
 	struct found found = {.mapping = sim_mapping_at(address), .host = sim_host_at(address)};
@@ -33,7 +33,7 @@ static bool find(uint64_t address, struct found *ret_found)
 	return address - found.reservation->range.start < found.reservation->requested_bytes;
 }
 
-/* The allocation's range; for virtual memory, the mapping's. */
+/* Returns the allocation's range; for virtual memory, the mapping's. */
 static struct sim_range mapped_range(const struct found *found)
 {
 	struct sim_range range;
@@ -47,7 +47,7 @@ static struct sim_range mapped_range(const struct found *found)
 	return range;
 }
 
-/* The allocation's range; for virtual memory, the whole reservation's, as documented. */
+/* Returns the allocation's range; for virtual memory, that of the whole reservation, as documented. */
 static struct sim_range whole_range(const struct found *found)
 {
 	return !found->host && found->reservation->kind == SIM_RESERVED ? found->reservation->range
@@ -72,7 +72,7 @@ CUresult sim_cuMemGetAddressRange(CUdeviceptr *base, size_t *bytes, CUdeviceptr 
 	return CUDA_SUCCESS;
 }
 
-/* Bytes of an attribute; 0: unknown attribute. */
+/* Returns the size of an attribute; 0: it is unknown. */
 static size_t size_of(CUpointer_attribute attribute)
 {
 	switch (attribute) {
@@ -98,7 +98,7 @@ static size_t size_of(CUpointer_attribute attribute)
 	}
 }
 
-/* Attributes of its range, also for reserved memory without a mapping. False: another attribute. */
+/* Answers attributes of the range, also for reserved memory without a mapping. False: another attribute. */
 static bool answer_range(const struct found *found, CUpointer_attribute attribute, uint64_t *ret_value)
 {
 	struct sim_range whole = whole_range(found), mapped = mapped_range(found);
@@ -192,7 +192,7 @@ static CUresult answer(const struct found *found, CUpointer_attribute attribute,
 	if (answer_range(found, attribute, ret_value))
 		return CUDA_SUCCESS;
 	if (!found->host && (!found->mapping || attribute == CU_POINTER_ATTRIBUTE_HOST_POINTER))
-		return CUDA_ERROR_INVALID_VALUE; /* nothing is there, or the host may not read it */
+		return CUDA_ERROR_INVALID_VALUE; /* there is no memory, or the host may not read it */
 	*ret_value =
 		found->host ? answer_host(found->host, attribute, address) : answer_device(found, attribute, address);
 	return CUDA_SUCCESS;
@@ -238,7 +238,7 @@ CUresult sim_cuPointerGetAttributes(unsigned int count, CUpointer_attribute *att
 	return CUDA_SUCCESS;
 }
 
-/* Synchronous copies wait for the device anyway. */
+/* The one attribute has no effect here: synchronous copies wait for the device anyway. */
 CUresult sim_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr address)
 {
 	CUresult result = CUDA_ERROR_INVALID_VALUE;

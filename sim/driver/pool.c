@@ -2,9 +2,9 @@
  *
  *   alloc on A -- use on A -- free on A ==event==> [cached in the pool] ==wait==> alloc on B -- use on B
  *
- * Both ends are work that writes the whole range: use on a stream that is not ordered after the allocation, or not
- * before the free, is a race like any other. A pool reuses only blocks of the same size, and orders the new owner
- * after the old one itself. At a synchronisation it frees the excess over its release threshold.
+ * Both ends are work that writes the whole range. So a use that is not ordered after the allocation, or not before
+ * the free, is a race like any other. A pool reuses only blocks of the same size, and itself orders the new owner
+ * after the old one. At a synchronisation it frees cached bytes above its release threshold.
  *
  *   reserved = used + sum of the free list
  *
@@ -213,7 +213,7 @@ static CUresult order(CUstream stream, const char *name, uint64_t start, uint64_
 	return sim_submit(stream, &task, NULL);
 }
 
-/* Removes a block from its pool and frees it, after an allocation that failed. */
+/* Called after an allocation that failed: removes the block from its pool and frees it. */
 static void undo(struct sim_reservation *block)
 {
 	pthread_mutex_lock(&sim.lock);
@@ -222,7 +222,7 @@ static void undo(struct sim_reservation *block)
 	pthread_mutex_unlock(&sim.lock);
 }
 
-/* Pool memory in a capture would belong to the graph: not simulated. */
+/* Refuses a capturing stream: its memory would belong to the graph, which is not simulated. */
 static CUresult check_stream(CUstream stream, uint32_t *ret_number)
 {
 	CUresult result;
@@ -310,7 +310,7 @@ CUresult sim_cuMemFreeAsync(CUdeviceptr address, CUstream stream)
 	pthread_mutex_lock(&sim.lock);
 	block = sim_allocation_at(address);
 	if (result == CUDA_SUCCESS && !block)
-		result = CUDA_ERROR_INVALID_VALUE; /* freed by two threads at once */
+		result = CUDA_ERROR_INVALID_VALUE; /* two threads freed it at once */
 	if (result == CUDA_SUCCESS) {
 		block->pool_free = true;
 		block->free_event = event;
@@ -388,7 +388,7 @@ CUresult sim_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *propertie
 	return CUDA_SUCCESS;
 }
 
-/* A device that used it as its current pool returns to its default one. */
+/* A device whose current pool this was returns to its default pool. */
 CUresult sim_cuMemPoolDestroy(CUmemoryPool pool)
 {
 	CUresult result = CUDA_ERROR_INVALID_VALUE;

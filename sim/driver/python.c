@@ -47,5 +47,5 @@ void sim_reach_python(void)
 	if (!found || atomic_flag_test_and_set(&reached))
 		return;
 	memcpy(&add, &found, sizeof add);
-	(void)add(load_launcher, NULL); /* fails if its queue is full: then Python stays as it is */
+	(void)add(load_launcher, NULL); /* fails if Python's queue is full: then Python stays without the launcher */
 }

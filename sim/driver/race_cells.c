@@ -4,7 +4,7 @@
  *   a read           |----------- r ----------|
  *   after    |- w1 --|- w1 r -|---- r -----|w2 r|w2|
  *
- * If there is no place for a cell, its uses are lost, and `full` says so. */
+ * If there is no memory for a cell, its uses are lost, and `full` is set. */
 #include "sim/driver/race_cells.h"
 
 #include <stdlib.h>
@@ -53,7 +53,7 @@ static void cell_add(struct race_cells *cells, struct race_cell *cell, const str
 	cell->uses[cell->count++] = *use;
 }
 
-/* The part from `at` on becomes a cell of its own. */
+/* Makes the part from `at` on a cell of its own. */
 static void cell_split(struct race_cells *cells, struct race_cell *cell, uint64_t at)
 {
 	uint64_t end = cell->span.end;
@@ -64,7 +64,7 @@ static void cell_split(struct race_cells *cells, struct race_cell *cell, uint64_
 		cell_add(cells, right, &cell->uses[i]);
 }
 
-/* Cuts the cell that reaches across `at`, if there is one. */
+/* Cuts the cell that spans `at`, if there is one. */
 static void cut(struct race_cells *cells, uint64_t at)
 {
 	struct race_cell *cell = cell_of(sim_spans_from(&cells->spans, at));
@@ -96,8 +96,8 @@ static void cell_use(struct race_cells *cells, struct race_cell *cell, const str
 	cell_add(cells, cell, use);
 }
 
-/* Records a write of all the bytes, as one cell. It hides earlier lives of the block from later uses that are sparse
- * or of unknown kind. */
+/* Records a write of all the bytes, as one cell. Later uses that are sparse or of unknown kind then do not see the
+ * earlier lives of the block. */
 static void overwrite(struct race_cells *cells, uint64_t begin, uint64_t end, const struct race_use *use)
 {
 	race_cells_drop(cells, begin, end, NULL);

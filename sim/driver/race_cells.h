@@ -8,10 +8,10 @@
 struct race_use {
 	const char *name;
 	uint64_t count; /* of its lane */
-	uint32_t life;  /* of the block; 0: in none that is known */
+	uint32_t life;  /* the life of its block; 0: the bytes are in no known block */
 	uint32_t stack;
 	uint32_t stream, device; /* as reports name them */
-	uint8_t lane, use;       /* `use`: of enum neap_sim_use */
+	uint8_t lane, use;       /* the lane of its stream; a value of enum neap_sim_use */
 };
 
 struct race_cell {
@@ -35,8 +35,8 @@ static inline bool race_seen(const struct race_use *use, const struct race_clock
 
 static inline bool race_is_dense_write(const struct race_use *use) { return use->use == NEAP_SIM_WRITES; }
 
-/* Records a use of the bytes from `begin` to `end`. Drops the earlier uses that come before it: whatever races with
- * them races with it, too. `clock`: of its stream. */
+/* Records a use of the bytes from `begin` to `end`. Drops the earlier uses that come before it: a later use that
+ * races with one of those races with this one, too. `clock`: the clock of its stream. */
 void race_cells_use(struct race_cells *cells, uint64_t begin, uint64_t end, const struct race_use *use,
 		    const struct race_clock *clock, const struct race_clock *host);
 /* Removes the uses that `clock` includes; NULL: all. */

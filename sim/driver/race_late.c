@@ -1,10 +1,10 @@
-/* sim/driver/race_late.c: see the header. Each lane is a queue, and only the first of a queue can run, once no other
- * queue has work that comes before it. */
+/* sim/driver/race_late.c: see the header. Each lane is a queue. Only the first work of a queue can run, and only when
+ * no other queue has work that comes before it. */
 #include "sim/driver/race_late.h"
 
 #include <stdlib.h>
 
-enum { PENDING_MOST = 1 << 16 }; /* more than this: all of it runs, because the program waits for nothing */
+enum { PENDING_MOST = 1 << 16 }; /* with more, all of it runs: the program waits for nothing */
 
 struct race_late_work {
 	struct race_late_work *next; /* of its lane */
@@ -38,7 +38,8 @@ void race_late_fini(struct race_late *late)
 	pthread_mutex_destroy(&late->lock);
 }
 
-/* Seed 0: all but the default stream; 1: the default stream alone; others: about half of them. */
+/* Returns whether the stream's work is late. Seed 0: all but the default stream; 1: only the default stream; others:
+ * about half of the streams. */
 static bool is_late(uint64_t seed, uint32_t stream)
 {
 	uint64_t hash = (seed << 32 ^ stream) * 0x9e3779b97f4a7c15u;
@@ -64,7 +65,8 @@ static bool is_blocked(const struct race_late *late, const struct race_late_work
 	return false;
 }
 
-/* The oldest work that may run: of the work that is not late or that `clock` includes, or of all. Lock held. */
+/* Returns the oldest work that may run. It chooses from all work if `all` is set; else from the work that is not late
+ * or that `clock` includes. Lock held. */
 static struct race_late_work *choose(const struct race_late *late, bool all, const struct race_clock *clock)
 {
 	struct race_late_work *chosen = NULL;

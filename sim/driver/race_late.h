@@ -5,7 +5,7 @@
  *   the host waits for t   -->   a, b, c run, in the order they were queued; other queued work stays
  *
  * If a stream is not late, its work runs at once, or as soon as the work before it has run. Functions run one at a
- * time, without any lock. A function that asks for more work to run gets none. Threads: any. */
+ * time, without any lock. If such a function calls race_late_run, no work runs. Threads: any. */
 #ifndef NEAP_SIM_RACE_LATE_H
 #define NEAP_SIM_RACE_LATE_H
 
@@ -24,15 +24,15 @@ struct race_late {
 	struct {
 		struct race_late_work *first, **last;
 	} lanes[RACE_LANES]; /* the work that has not run */
-	uint64_t queued;     /* so far */
+	uint64_t queued;     /* how much work was queued so far */
 	size_t pending;
 };
 
 void race_late_init(struct race_late *late);
-/* Work that has not run never does. */
+/* Drops the work that has not run: it never runs. */
 void race_late_fini(struct race_late *late);
-/* Adds work of a stream. `clock`: the work before it, with itself on its lane. `function` may run now, later, or
- * never. */
+/* Adds work of a stream. `clock` includes the work before it, and the work itself on its lane. `function` may run
+ * now, later, or never. */
 void race_late_add(struct race_late *late, const struct race_clock *clock, uint32_t lane, uint32_t stream,
 		   void (*function)(void *), void *argument);
 /* Runs the work that `clock` includes; NULL: all. */

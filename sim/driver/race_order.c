@@ -32,7 +32,7 @@ static void drop_gone(struct race_order *order)
 	}
 }
 
-/* A lane that no stream has, and whose work the host has seen; else the last one, which streams share. */
+/* Returns a lane that no stream has, and whose work the host has seen; else the last lane, which streams share. */
 static uint32_t choose_lane(struct race_order *order)
 {
 	bool taken[RACE_LANES] = {false};
@@ -47,7 +47,7 @@ static uint32_t choose_lane(struct race_order *order)
 	return RACE_LANES - 1;
 }
 
-void race_order_look_again(struct race_order *order)
+void race_order_recheck(struct race_order *order)
 {
 	bool taken[RACE_LANES] = {false};
 
@@ -76,7 +76,8 @@ static struct race_stream *stream_create(struct race_order *order, struct sim_ra
 	return stream;
 }
 
-/* The null stream comes after all blocking streams of its device, and before their later work. */
+/* Adds the order of the null stream: it comes after all blocking streams of its device, and before their later
+ * work. */
 static void join_legacy(struct race_order *order, struct race_stream *stream)
 {
 	bool null = stream->what.null;

@@ -5,8 +5,8 @@
 #include "base/map.h"
 #include "sim/driver/races.h"
 
-/* A stream's work is counted on its lane. If there are more streams at once, the others share the last lane, and
- * count as ordered among each other. */
+/* A stream's work is counted on its lane. If there are more streams than lanes, the rest share the last lane, and
+ * their work counts as ordered. */
 enum { RACE_LANES = 64, RACE_ASKERS = 4 };
 
 struct race_clock {
@@ -17,10 +17,10 @@ struct race_event {
 	struct race_clock clock; /* of its stream when it was recorded */
 	uint32_t lane;           /* of its stream */
 	bool of_allocator;       /* an allocator recorded it for a block that was freed */
-	bool of_collective;      /* its stream's work just before it is NCCL's */
+	bool of_collective;      /* the stream's work right before it is NCCL's */
 	bool awaited;            /* a stream has waited for it */
 	struct {
-		uint64_t thread; /* 0: nobody yet. Threads beyond these share the last place */
+		uint64_t thread; /* 0: no thread has asked. Further threads share the last place */
 		uint32_t times;  /* how often it asked since the event was recorded */
 	} askers[RACE_ASKERS];
 };
@@ -31,16 +31,16 @@ struct race_stream {
 	struct race_clock clock;
 	uint32_t lane;
 	uint32_t number; /* as reports name it */
-	uint32_t asked;  /* how often somebody asked whether it has finished, while it had late work */
+	uint32_t asked;  /* how often a query asked whether it has finished, while some of its work was late */
 	bool collective; /* its last work is NCCL's */
-	bool gone;       /* destroyed. It stays until the host has seen its work */
+	bool gone;       /* the program destroyed it. It stays here until the host has seen its work */
 };
 
 struct race_order {
 	struct neap_map streams, events; /* key -> struct race_stream, struct race_event */
 	struct race_stream *first;
 	struct race_clock host;
-	struct race_clock watchdogs; /* what threads that are not the program's have found finished */
+	struct race_clock watchdogs; /* the work that threads other than the program's know to be finished */
 	uint64_t counts[RACE_LANES]; /* work so far */
 	uint32_t named;
 	bool crowded; /* streams share a lane, or the host was out of memory for one: races may be missed */
@@ -48,19 +48,19 @@ struct race_order {
 
 void race_order_fini(struct race_order *order);
 void race_clock_join(struct race_clock *into, const struct race_clock *from);
-/* The stream, with all that comes before its next work. NULL: host out of memory. */
+/* Returns the stream, with a clock that includes all that comes before its next work. NULL: host out of memory. */
 struct race_stream *race_order_now(struct race_order *order, struct sim_race_stream stream);
 /* The work that the event stands for; NULL: none. */
 struct race_event *race_order_event(const struct race_order *order, uint64_t event);
 void race_order_record(struct race_order *order, uint64_t event, struct sim_race_stream stream, bool of_allocator);
 /* Whether the host waited for all work before the event. */
 bool race_order_is_seen(const struct race_order *order, const struct race_event *event);
-/* Whether a stream waited for the event, or another stream or the host for later work of the event's stream. */
+/* Whether a stream has waited for the event; or a stream, or the host, for later work of the event's stream. */
 bool race_order_is_awaited(const struct race_order *order, const struct race_event *event);
 void race_order_forget(struct race_order *order, uint64_t event);
 void race_order_forget_stream(struct race_order *order, uint64_t stream);
-/* Whether streams still share a lane: `crowded`. */
-void race_order_look_again(struct race_order *order);
+/* Sets `crowded` again: whether streams still share a lane. */
+void race_order_recheck(struct race_order *order);
 /* Notes that the host waited for all of a device's streams. */
 void race_order_host_device(struct race_order *order, uint32_t device);
 

@@ -1,4 +1,4 @@
-/* sim/driver/race_private.h: what races.c and race_waits.c share. */
+/* sim/driver/race_private.h: shared by races.c and race_waits.c. */
 #ifndef NEAP_SIM_RACE_PRIVATE_H
 #define NEAP_SIM_RACE_PRIVATE_H
 
@@ -8,30 +8,31 @@
 
 #include <stdatomic.h>
 
-/* From its allocation until other blocks take its bytes. */
+/* An allocated block. It stays until other blocks take its bytes, also while it is free. */
 struct block {
 	struct sim_span span;
 	uint32_t life;
-	bool freed, waits;         /* `waits`: it was freed, and is not reusable yet */
-	bool kept;                 /* a graph uses it, though it is freed */
-	struct block *next;        /* of races->waiting */
-	struct race_clock release; /* waits: the work that somebody has found finished since */
+	bool freed, waits;  /* `waits`: it was freed, and is not reusable yet */
+	bool kept;          /* a graph uses it even after it was freed */
+	struct block *next; /* of races->waiting */
+	/* If `waits`: the work that an allocator or a watchdog has found finished since the free */
+	struct race_clock release;
 };
 
 struct sim_races {
-	pthread_mutex_t lock; /* of all but `late`; that one's is taken after it */
+	pthread_mutex_t lock; /* guards all but `late`, which has a lock of its own; take this one first */
 	void (*report)(const struct neap_sim_race *race);
 	void (*limited)(const char *what);
-	uint32_t told; /* a bit for each of `limits` */
-	bool left_out; /* races beyond REPORTS_MOST */
+	uint32_t limits_reported; /* a bit for each of `limits` */
+	bool left_out;            /* races beyond REPORTS_MOST were not reported */
 	struct race_order order;
 	struct race_cells cells;
 	struct sim_spans blocks;
 	struct block *waiting;
 	struct life *lives;
 	uint32_t lives_made;
-	struct neap_map reported; /* pairs of places */
-	atomic_bool delays;       /* work is late */
+	struct neap_map reported; /* pairs of places that were reported */
+	atomic_bool delays;       /* some streams run their work late */
 	struct race_late late;
 };
 

@@ -1,4 +1,4 @@
-/* sim/driver/race_waits.c: orders work, and runs late work: see races.h. */
+/* sim/driver/race_waits.c: orders work and runs late work: see races.h. */
 #include "sim/driver/race_private.h"
 
 void sim_races_record(struct sim_races *races, uint64_t event, struct sim_race_stream stream, bool of_allocator)
@@ -20,7 +20,7 @@ void sim_races_wait(struct sim_races *races, struct sim_race_stream what, uint64
 	pthread_mutex_unlock(&races->lock);
 }
 
-/* Notes that the host has waited. The lock is held, and released. */
+/* Called when the host has waited, with the lock held. Releases the lock. */
 static void host_saw(struct sim_races *races)
 {
 	struct race_clock seen = races->order.host;
@@ -55,12 +55,12 @@ void sim_races_host_device(struct sim_races *races, uint32_t device)
 	host_saw(races);
 }
 
-/* UNTOLD: how often a thread of the program does not learn that work is finished: PyTorch asks twice before it waits.
- * PATIENCE: how often a watchdog asks before it learns of a collective that nothing waits for, and before late work
- * is run for it. */
-enum { UNTOLD = 2, PATIENCE = 50 };
+/* HIDDEN_QUERIES: how many queries of a program's thread find finished work unfinished; PyTorch asks twice before it
+ * waits. PATIENCE: how often a watchdog asks before it learns the end of a collective for which nothing waits, and
+ * before late work runs for it. */
+enum { HIDDEN_QUERIES = 2, PATIENCE = 50 };
 
-static const uint64_t WATCHDOG = UINT64_MAX; /* all of them, among a record's askers */
+static const uint64_t WATCHDOG = UINT64_MAX; /* the asker that stands for all watchdogs */
 
 /* Counts how often the thread has asked about the event, this time included. */
 static uint32_t times_asked(struct race_event *event, uint64_t thread)
@@ -73,17 +73,17 @@ static uint32_t times_asked(struct race_event *event, uint64_t thread)
 	return ++event->askers[i].times;
 }
 
-static bool may_say(struct sim_races *races, struct race_event *event, uint64_t thread)
+static bool may_report(struct sim_races *races, struct race_event *event, uint64_t thread)
 {
 	const struct race_order *order = &races->order;
 
 	if (atomic_load(&races->delays) && race_late_holds(&races->late, &event->clock))
 		return !event->of_allocator &&
-		       times_asked(event, thread ? thread : WATCHDOG) > (thread ? UNTOLD : PATIENCE);
+		       times_asked(event, thread ? thread : WATCHDOG) > (thread ? HIDDEN_QUERIES : PATIENCE);
 	if (event->of_allocator)
 		return true;
 	if (thread)
-		return race_order_is_seen(order, event) || times_asked(event, thread) > UNTOLD;
+		return race_order_is_seen(order, event) || times_asked(event, thread) > HIDDEN_QUERIES;
 	return !event->of_collective || race_order_is_awaited(order, event) ||
 	       times_asked(event, WATCHDOG) > PATIENCE;
 }
@@ -94,17 +94,17 @@ bool sim_races_asked(struct sim_races *races, uint64_t key, uint64_t thread)
 
 	pthread_mutex_lock(&races->lock);
 	struct race_event *event = race_order_event(&races->order, key);
-	bool says = !event || may_say(races, event, thread);
-	if (event && says)
+	bool reports = !event || may_report(races, event, thread);
+	if (event && reports)
 		finished = event->clock;
 	if (!thread)
 		race_clock_join(&races->order.watchdogs, &finished);
-	for (struct block *block = races->waiting; event && says && block; block = block->next)
+	for (struct block *block = races->waiting; event && reports && block; block = block->next)
 		race_clock_join(&block->release, &finished);
 	pthread_mutex_unlock(&races->lock);
-	if (says && atomic_load(&races->delays))
+	if (reports && atomic_load(&races->delays))
 		race_late_run(&races->late, &finished);
-	return says;
+	return reports;
 }
 
 void sim_races_forget_event(struct sim_races *races, uint64_t event)
@@ -148,7 +148,7 @@ void sim_races_later(struct sim_races *races, struct sim_race_stream what, void 
 	race_late_add(&races->late, &clock, lane, number, function, argument);
 }
 
-/* The work before the stream's next work; none if no work is late. */
+/* Returns a clock of the work before the stream's next work; an empty one if host memory is short. */
 static struct race_clock before(struct sim_races *races, struct sim_race_stream what)
 {
 	struct race_clock clock = {{0}};
@@ -184,11 +184,11 @@ bool sim_races_asked_stream(struct sim_races *races, struct sim_race_stream what
 		return true;
 	pthread_mutex_lock(&races->lock);
 	struct race_stream *stream = race_order_now(&races->order, what);
-	bool says = !stream || ++stream->asked > UNTOLD;
-	if (stream && says)
+	bool reports = !stream || ++stream->asked > HIDDEN_QUERIES;
+	if (stream && reports)
 		stream->asked = 0;
 	pthread_mutex_unlock(&races->lock);
-	if (says)
+	if (reports)
 		race_late_run(&races->late, &clock);
-	return says;
+	return reports;
 }

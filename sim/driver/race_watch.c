@@ -9,27 +9,28 @@
 
 struct race_recording {
 	uint32_t references;
-	struct neap_sim_uses *list; /* each with touches of its own */
+	struct neap_sim_uses *list; /* each with its own array of touches */
 	size_t count, capacity;
 };
 
-static _Atomic(struct sim_races *) watched; /* NULL: nobody has started it. It stays to the process's end */
+static _Atomic(struct sim_races *) watched; /* NULL: not started yet. It stays until the process ends */
 
 static struct sim_races *watching(void)
 {
 	return atomic_load(&sim.forked) ? NULL : atomic_load_explicit(&watched, memory_order_acquire);
 }
 
-/* Of each thread. In its static block: no allocation at the first use. */
+/* State of each thread, in its static block: no allocation at the first use. */
 static _Thread_local __attribute__((tls_model("initial-exec"))) struct {
-	bool works;   /* it gave a stream work: so it is the program's, not a watchdog */
-	bool asks;    /* its queries of events are the program's own */
-	bool freeing; /* it last reported that a block was freed: the next events are its allocator's */
+	bool works;   /* it has submitted work, so it is a thread of the program, not a watchdog */
+	bool asks;    /* the program itself queries events on it */
+	bool freeing; /* it last reported a freed block: the next events are its allocator's */
 } self;
 
 static uint64_t key(const void *pointer) { return (uint64_t)(uintptr_t)pointer; }
 
-/* Null streams have keys that are no other stream's id: see sim_cuStreamCreateWithPriority. */
+/* Returns a stream's identity. The keys of null streams are no other stream's id: see
+ * sim_cuStreamCreateWithPriority. */
 static struct sim_race_stream identity_on(CUstream stream, uint32_t device)
 {
 	if (sim_null_stream(stream))

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct race_recording; /* what captured work uses; shared by a graph and its copies */
+struct race_recording; /* the uses of memory by captured work; a graph and its copies share it */
 
 extern const struct neap_sim_races race_watch_calls;
 
@@ -19,16 +19,16 @@ void race_watch_waited(CUstream stream, CUevent event);
 void race_watch_host_event(CUevent event);
 void race_watch_host_stream(CUstream stream);
 void race_watch_host_device(uint32_t device);
-/* Called for a finished event. Returns whether the caller may know that it is finished: sim_races_asked. */
+/* Called when a query finds the event finished. Returns whether the caller may learn that: see sim_races_asked. */
 bool race_watch_asked(CUevent event);
 bool race_watch_asked_stream(CUstream stream);
-/* Runs late work before the driver itself does the work after it. */
+/* Runs the late work before the stream's next work, because the driver itself does that work. */
 void race_watch_settle(CUstream stream);
 void race_watch_settle_all(void);
 void race_watch_event_gone(CUevent event);
 void race_watch_stream_gone(CUstream stream);
 
-/* Launches of one executable graph come one after another, also on different streams. */
+/* Called when a launch begins: launches of one executable graph run one after another, also on different streams. */
 void race_watch_launch_begins(const void *executable, CUstream stream);
 void race_watch_replayed(const struct race_recording *recording, CUstream stream);
 void race_watch_launch_ends(const void *executable, CUstream stream);

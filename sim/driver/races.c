@@ -1,13 +1,13 @@
-/* sim/driver/races.c: see the header: blocks and their lives, and what is reported. */
+/* sim/driver/races.c: blocks, their lives, and the reports: see the header. */
 #include "sim/driver/race_private.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-	LIVES = 1 << 16,      /* that reports can name: the newest */
-	REPORTS_AT_ONCE = 8,  /* of one piece of work */
-	REPORTS_MOST = 10000, /* of a process */
+	LIVES = 1 << 16,      /* lives that reports can name: the newest ones */
+	REPORTS_AT_ONCE = 8,  /* races reported of one piece of work */
+	REPORTS_MOST = 10000, /* races reported in a process */
 };
 
 struct life {
@@ -96,7 +96,7 @@ static void describe_life(const struct sim_races *races, uint32_t number, struct
 
 static uint64_t mixed(uint64_t hash, uint64_t with) { return (hash ^ with) * 0x9e3779b97f4a7c15u ^ hash >> 29; }
 
-/* Whether the pair of places was not reported yet. */
+/* Whether this pair of places was not reported before. */
 static bool is_new(struct sim_races *races, const struct neap_sim_race *race)
 {
 	uint64_t key = mixed(race->kind + 1, race->first.stack), there;
@@ -133,14 +133,14 @@ static const char *const limits[] = {
 	"races after the first 10000",
 };
 
-/* The limits that races->told lacks: a bit for each of `limits`. */
+/* Returns the limits that were reached and not reported yet: a bit for each of `limits`. */
 static uint32_t new_limits(struct sim_races *races)
 {
 	uint32_t now =
 		(uint32_t)races->order.crowded | (uint32_t)races->cells.full << 1 | (uint32_t)races->left_out << 2;
-	uint32_t new = now & ~races->told;
+	uint32_t new = now & ~races->limits_reported;
 
-	races->told |= now;
+	races->limits_reported |= now;
 	return new;
 }
 
@@ -149,10 +149,10 @@ void sim_races_again(struct sim_races *races)
 	pthread_mutex_lock(&races->lock);
 	neap_map_fini(&races->reported);
 	races->reported = (struct neap_map){0};
-	races->told = 0;
+	races->limits_reported = 0;
 	races->left_out = false;
 	races->cells.full = races->cells.count >= RACE_CELLS_MOST;
-	race_order_look_again(&races->order);
+	race_order_recheck(&races->order);
 	pthread_mutex_unlock(&races->lock);
 }
 
@@ -200,7 +200,7 @@ static void find_conflicts(struct check *check, uint64_t begin, uint64_t end)
 	}
 }
 
-/* The life that the bytes are in; reports one that has ended. */
+/* Returns the life of the block that has the bytes. Reports a race if that life has ended. */
 static uint32_t life_at(struct check *check, uint64_t address, uint64_t end)
 {
 	struct sim_span *span = sim_spans_from(&check->races->blocks, address);
@@ -314,7 +314,7 @@ static void stop_waiting(struct sim_races *races, struct block *block)
 	block->waits = false;
 }
 
-/* Ends the lives of the blocks whose bytes other blocks have now. */
+/* Ends the lives of the blocks whose bytes now belong to other blocks. */
 static void end_blocks(struct sim_races *races, uint64_t begin, uint64_t end)
 {
 	struct sim_span *span;
@@ -351,7 +351,7 @@ void sim_races_allocated(struct sim_races *races, uint64_t address, uint64_t byt
 	pthread_mutex_unlock(&races->lock);
 }
 
-/* Lock held. NULL: none begins there. */
+/* Returns the block that begins at the address; NULL: none. Lock held. */
 static struct block *block_at(const struct sim_races *races, uint64_t address)
 {
 	struct sim_span *span = sim_spans_from(&races->blocks, address);

@@ -31,8 +31,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A stream: `key` is unique. The null stream of each device has a key of its own, and waits for the device's
- * blocking ones; these wait for it. */
+/* A stream. `key` is unique. The null stream of each device has a key of its own. It waits for the device's blocking
+ * streams, and these wait for it. */
 struct sim_race_stream {
 	uint64_t key;
 	uint32_t device;
@@ -41,7 +41,7 @@ struct sim_race_stream {
 
 struct sim_races;
 
-/* `limited` gets a sentence, once each, about things that are not watched from then on. NULL: host out of memory. */
+/* `limited` gets a sentence, once each, about races that are not found from then on. NULL: host out of memory. */
 struct sim_races *sim_races_create(void (*report)(const struct neap_sim_race *race),
 				   void (*limited)(const char *what));
 void sim_races_destroy(struct sim_races *races);
@@ -49,22 +49,23 @@ void sim_races_destroy(struct sim_races *races);
 /* Orders. An event that was never recorded orders nothing. */
 void sim_races_record(struct sim_races *races, uint64_t event, struct sim_race_stream stream, bool of_allocator);
 void sim_races_wait(struct sim_races *races, struct sim_race_stream stream, uint64_t event);
-/* Notes that the host waited for the event, or that the program asked and it was finished. */
+/* Notes that the host waited for the event, or that the program asked for it and it was finished. */
 void sim_races_host_event(struct sim_races *races, uint64_t event);
 void sim_races_host_stream(struct sim_races *races, struct sim_race_stream stream);
 void sim_races_host_device(struct sim_races *races, uint32_t device);
-/* Called when somebody asked, and the event was finished. Returns whether to say so. A thread of the program
- * (`thread`; 0: it is none) that asks for the first times must not learn that work is finished by chance: PyTorch
- * would leave out the wait that the program asks for. An allocator learns it, and this orders the blocks that wait to
- * be reused. A watchdog, a thread that gives no work, learns it, and this orders the blocks that it frees later. It
- * learns late of a collective that nothing has waited for: PyTorch leaves out the wait once it knows of the end. */
+/* Called when a query finds the event finished. Returns whether the query may report that. `thread`: a thread of the
+ * program; 0: another one. A thread of the program does not learn the end at its first queries: it would learn it by
+ * chance, and PyTorch would leave out the wait that the program asks for. An allocator learns it; this orders the
+ * blocks that wait to be reused. A watchdog, which is a thread that submits no work, learns it; this orders the
+ * blocks that it frees later. But it learns late of a collective that nothing has waited for, because PyTorch leaves
+ * out the wait once it knows the end. */
 bool sim_races_asked(struct sim_races *races, uint64_t event, uint64_t thread);
 void sim_races_forget_event(struct sim_races *races, uint64_t event);
 void sim_races_forget_stream(struct sim_races *races, uint64_t key);
-/* Reports again the pairs of places that were reported before, and the limits that still hold. */
+/* Makes later calls report again: pairs of places that were reported before, and limits that still hold. */
 void sim_races_again(struct sim_races *races);
 
-/* Late work (race_late.h): from `delay` on, on streams that `seed` chooses. */
+/* From now on, the work of the streams that `seed` chooses runs late (race_late.h). */
 void sim_races_delay(struct sim_races *races, uint64_t seed);
 bool sim_races_delays(struct sim_races *races);
 void sim_races_later(struct sim_races *races, struct sim_race_stream stream, void (*function)(void *),
@@ -72,21 +73,22 @@ void sim_races_later(struct sim_races *races, struct sim_race_stream stream, voi
 /* Runs the work before the stream's next work. That orders nothing. */
 void sim_races_settle(struct sim_races *races, struct sim_race_stream stream);
 void sim_races_settle_all(struct sim_races *races);
-/* As sim_races_asked, when somebody asks whether the stream has finished. */
+/* As sim_races_asked, for a query of whether the stream has finished. */
 bool sim_races_asked_stream(struct sim_races *races, struct sim_race_stream stream);
 
-/* Reports work that a stream gets now. */
+/* Reports work that is submitted to the stream now. */
 void sim_races_work(struct sim_races *races, struct sim_race_stream stream, const struct neap_sim_uses *uses);
 /* As sim_races_work, at the launch of a graph: its blocks may be free, as a graph keeps the memory of its capture. */
 void sim_races_replay(struct sim_races *races, struct sim_race_stream stream, const struct neap_sim_uses *uses);
 /* Reports that the host itself reads or writes these bytes now. */
 void sim_races_host(struct sim_races *races, const struct neap_sim_uses *uses);
 
-/* Report blocks of an allocator. `stack` is the caller's, for the report. `kept`: for a graph, which uses
- * the block, as its results do, after it is freed. */
+/* Reports that an allocator allocated a block. `stack`: the caller's, for the report. `kept`: for a graph, which uses
+ * the block after it is freed, as the readers of its results do. */
 void sim_races_allocated(struct sim_races *races, uint64_t address, uint64_t bytes, struct sim_race_stream stream,
 			 uint32_t stack, bool kept);
-/* `by_watchdog`: by a thread that is none of the program's. It frees what finished work has used (NCCL's does). */
+/* Reports that a block was freed. `by_watchdog`: by a thread that is not the program's, as NCCL's watchdog frees what
+ * finished work has used. */
 void sim_races_freed(struct sim_races *races, uint64_t address, uint32_t stack, bool by_watchdog);
 /* Reports that the allocator may allocate the freed block again: the work that it waited for has ended. */
 void sim_races_reusable(struct sim_races *races, uint64_t address);

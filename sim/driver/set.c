@@ -9,8 +9,8 @@
 
 struct set {
 	unsigned char *to;
-	size_t pitch, width, height; /* width: values of a row */
-	unsigned int value, size;    /* bytes of a value */
+	size_t pitch, width, height; /* width: how many values a row has */
+	unsigned int value, size;    /* size: how many bytes a value has */
 };
 
 static void do_set(void *argument)

@@ -1,5 +1,5 @@
-/* A context's flags, limits and preferences. They are stored and returned, but have no effect as no kernel runs, and
- * take no memory (on a GPU a larger stack or heap does). */
+/* A context's flags, limits and preferences. They are stored and returned. They have no effect, as no kernel runs,
+ * and they take no memory (on a GPU, a larger stack or heap does). */
 #include "sim/driver/state.h"
 #include "sim/profiles/architecture.h"
 
@@ -16,7 +16,8 @@ void sim_settings_reset(struct CUctx_st *context)
 			   [CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = (size_t)architecture->l2_fetch_bytes}};
 }
 
-/* Devices of compute capability 9.0 and newer have no depth of synchronisation, as documented. */
+/* Whether the limit exists: as documented, devices of compute capability 9.0 and newer have no depth of
+ * synchronisation. */
 static bool limit_known(const struct CUctx_st *context, CUlimit limit)
 {
 	const struct sim_device *device = &sim.devices[context->device];
@@ -42,7 +43,7 @@ CUresult sim_cuCtxGetLimit(size_t *value, CUlimit limit)
 	return CUDA_SUCCESS;
 }
 
-/* A set-aside larger than the cache is cut to the device's limit. */
+/* A set-aside that is larger than the cache is cut to the device's limit. */
 CUresult sim_cuCtxSetLimit(CUlimit limit, size_t value)
 {
 	struct CUctx_st *context = sim_current_context();
@@ -116,7 +117,7 @@ bool sim_context_flags_good(unsigned int flags)
 	return (flags & ~(unsigned int)CU_CTX_FLAGS_MASK) == 0 && (schedule & (schedule - 1)) == 0;
 }
 
-/* Stored even while no context exists. */
+/* The flags can be set even while no context exists. */
 CUresult sim_cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags)
 {
 	if (!sim_device_known(device))
@@ -147,6 +148,6 @@ CUresult sim_cuCtxSetFlags(unsigned int flags)
 	return CUDA_SUCCESS;
 }
 
-/* No profiler is attached: then it has no effect, as documented. */
+/* It has no effect without a profiler, as documented. */
 CUresult sim_cuProfilerStart(void) { return CUDA_SUCCESS; }
 CUresult sim_cuProfilerStop(void) { return CUDA_SUCCESS; }

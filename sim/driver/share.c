@@ -17,7 +17,7 @@ struct entry {
 	uint64_t magic;
 	uint64_t share; /* of the world */
 	uint64_t file_offset, bytes, requested_bytes;
-	unsigned char uuid[16]; /* of the device, and so of the world */
+	unsigned char uuid[16]; /* the UUID of the device, which also identifies the world */
 	uint64_t pad;
 };
 
@@ -26,7 +26,7 @@ struct sim_share {
 	struct sim_share *next;
 	uint64_t id, space, entry, bytes;
 	uint32_t device;
-	uint32_t references; /* handles */
+	uint32_t references; /* how many handles refer to it */
 };
 
 /* -- files ------------------------------------------------------------------------------------------------------- */
@@ -104,7 +104,7 @@ static struct sim_share *share_create(uint64_t id, uint64_t space, uint64_t entr
 	return share;
 }
 
-/* Room for an entry in this process's directory. */
+/* Finds a free place for an entry in this process's directory. */
 static bool entry_place(uint64_t *ret_entry)
 {
 	if (sim.directory == sim.directory_end) {

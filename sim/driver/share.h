@@ -13,8 +13,8 @@
 
 #include "sim/driver/state.h"
 
-/* Makes the handle's memory a share, unless it is one, and returns the place of its entry in its process's file. Lock
- * held. Error: CUDA_ERROR_OUT_OF_MEMORY. */
+/* Makes the handle's memory a share, if it is not one yet, and returns the place of its entry in its process's file.
+ * Lock held. Error: CUDA_ERROR_OUT_OF_MEMORY. */
 CUresult sim_share_create(struct sim_handle *handle, uint64_t requested_bytes, uint64_t *ret_entry);
 /* Calls the watcher of neap/sim.h. No lock held. */
 void sim_share_report(const char *call, bool opened);

@@ -16,7 +16,7 @@ static CUresult queue(CUstream stream, const struct neap_sim_kernel *kernel)
 	if (kernel->range_count == 0 && !kernel->function)
 		return sim_launch(stream, kernel->name ? kernel->name : "kernel", kernel->duration_ns);
 	if (kernel->function && sim.spec.no_backing)
-		return CUDA_ERROR_NOT_SUPPORTED; /* there are no bytes for it */
+		return CUDA_ERROR_NOT_SUPPORTED; /* with backing=none there are no bytes for it */
 	task.name = kernel->name ? kernel->name : "kernel";
 	task.duration_ns = kernel->duration_ns;
 	task.ranges = kernel->ranges;
@@ -134,7 +134,7 @@ static const struct neap_sim_calls public_calls = {
 NEAP_API const struct neap_sim_calls *neap_sim_get_calls(void);
 const struct neap_sim_calls *neap_sim_get_calls(void) { return &public_calls; }
 
-/* Launches so far of kernels that the process loaded itself (cuModuleLoad, cuLibraryLoad): torch.compile's and
- * Triton's. For python/neap/_estimate.py. */
+/* Counts the launches so far of kernels that the process loaded itself (cuModuleLoad, cuLibraryLoad), such as
+ * torch.compile's and Triton's. For python/neap/_estimate.py. */
 NEAP_API uint64_t neap_sim_get_loaded_launches(void);
 uint64_t neap_sim_get_loaded_launches(void) { return sim_loaded_launches(); }

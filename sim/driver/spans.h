@@ -19,9 +19,9 @@ struct sim_spans {
 	uint64_t random;
 };
 
-/* The first one that ends after `address`; NULL: none does. */
+/* Returns the first span that ends after `address`; NULL: there is none. */
 struct sim_span *sim_spans_from(const struct sim_spans *spans, uint64_t address);
-/* Adds the caller's span, whose begin and end are set and which overlaps none. */
+/* Adds the caller's span. It has `begin` and `end`, and overlaps no other span. */
 void sim_spans_add(struct sim_spans *spans, struct sim_span *span);
 void sim_spans_remove(struct sim_spans *spans, struct sim_span *span);
 

@@ -65,22 +65,23 @@ struct sim_handle {
 	uint64_t bytes, file_offset;
 	struct sim_file *file;    /* the file with its bytes; NULL: this process's own */
 	struct sim_share *share;  /* shared with other processes; NULL: it is not */
-	uint64_t requested_bytes; /* imported: of the original allocation */
+	uint64_t requested_bytes; /* of imported memory: the bytes of the original allocation */
 	uint32_t device;          /* CUDA's ordinal */
-	uint32_t held, mappings;  /* freed when both are 0: cuMemCreate and cuMemRetainAllocationHandle; cuMemMap */
-	bool named;               /* made by cuMemCreate: the program has its handle */
+	/* It is freed when both are 0. held: cuMemCreate and cuMemRetainAllocationHandle; mappings: cuMemMap */
+	uint32_t held, mappings;
+	bool named;                             /* made by cuMemCreate: the program has its handle */
 	CUmemAllocationHandleType handle_types; /* allowed exports */
 };
 
 /* Returns the handle held once. CUDA_ERROR_OUT_OF_MEMORY if the device lacks the memory. Lock held. */
 CUresult sim_physical_create(uint32_t device, uint64_t bytes, struct sim_handle **ret_handle);
-/* Lock held. The first frees the handle if nothing holds it; the second drops one hold first. */
+/* Lock held. The first function frees the handle if nothing holds it. The second drops one hold before that. */
 void sim_physical_settle(struct sim_handle *handle);
 void sim_physical_release(struct sim_handle *handle);
 struct sim_handle *sim_physical_find(uint64_t id);
 /* The program's handle, while it holds it; else NULL. Lock held. */
 struct sim_handle *sim_handle_held(CUmemGenericAllocationHandle id);
-/* Unused room in this process's file. False: host out of memory. Lock held. */
+/* Adds unused bytes at the end of this process's file. False: host out of memory. Lock held. */
 bool sim_physical_extend(uint64_t bytes, uint64_t *ret_offset);
 
 /* A file of another process whose memory this process has imported: share.c. Lock held. */
@@ -95,11 +96,11 @@ void sim_file_release(struct sim_file *file); /* NULL is fine */
 /* A shared handle is being freed. True: no other process holds the memory. */
 bool sim_share_leave(const struct sim_handle *handle);
 
-/* Charges in the world for this process, by CUDA's ordinal. Lock held. CUDA_ERROR_DEINITIALIZED at the process's
- * end. */
+/* Charges this process in the world; `device`: CUDA's ordinal. Lock held. CUDA_ERROR_DEINITIALIZED: the process is
+ * exiting. */
 CUresult sim_charge_device(uint32_t device, enum sim_charge what, uint64_t bytes);
 void sim_refund_device(uint32_t device, enum sim_charge what, uint64_t bytes);
-/* Report it to the account: account.c. */
+/* Report a charge, or a refund, to the account: account.c. */
 void sim_account_charge(uint32_t device, enum sim_charge what, uint64_t bytes);
 void sim_account_refund(uint32_t device, enum sim_charge what, uint64_t bytes);
 /* Reports that the program loads a module of so many bytes; 0: unknown. */
@@ -135,13 +136,13 @@ struct sim_reservation {
 	enum sim_reservation_kind kind;
 	uint64_t requested_bytes; /* all but RESERVED */
 	uint32_t device;
-	CUcontext context;   /* that frees it at its end; NULL: RESERVED and POOLED */
+	CUcontext context;   /* the context that frees it when it ends; NULL: RESERVED and POOLED */
 	bool sync_memops;    /* as the program set it */
 	CUmemoryPool pool;   /* POOLED */
 	bool pool_free;      /* POOLED: freed by the program, in its pool's list */
-	uint32_t free_event; /* the engine's: recorded where it was freed */
+	uint32_t free_event; /* POOLED: the engine's event, recorded when the program freed it */
 	struct sim_reservation *next_free;
-	uint32_t opened; /* IMPORTED: opens less closes */
+	uint32_t opened; /* IMPORTED: how often it was opened, minus how often it was closed */
 	uint64_t mappings;
 };
 
@@ -158,16 +159,16 @@ CUmemAccess_flags sim_access_of(const struct sim_mapping *mapping, uint32_t devi
 
 /* Lock held, all of them. */
 CUresult sim_reserve(uint64_t bytes, uint64_t alignment, uint64_t wanted, struct sim_reservation **ret_reservation);
-/* For an allocation: at the lowest free place. `bytes`: whole pages. */
+/* For an allocation: reserves the lowest free place. `bytes`: whole pages. */
 CUresult sim_reserve_lowest(uint64_t bytes, struct sim_reservation **ret_reservation);
 void sim_unreserve(struct sim_reservation *reservation);
 /* `open`: its device may read and write it at once; else no device may yet. */
 CUresult sim_map(struct sim_reservation *reservation, uint64_t address, struct sim_handle *handle, bool open);
 /* Restores inaccessible pages; false if the host refuses. */
 bool sim_map_cover(const struct sim_mapping *mapping);
-/* The widest access that any device has. */
+/* Returns the widest access that any device has to the mapping. */
 CUmemAccess_flags sim_map_widest(const struct sim_mapping *mapping);
-/* Gives the host that access. False: the host is out of mappings. */
+/* Gives the host this access. False: the host is out of mappings. */
 bool sim_map_protect(uint64_t start, uint64_t bytes, CUmemAccess_flags access);
 void sim_unmap(struct sim_mapping *mapping);
 struct sim_mapping *sim_mapping_at(uint64_t address);
@@ -180,7 +181,7 @@ void sim_deallocate(struct sim_reservation *reservation);
 /* Frees a context's allocations; NULL: those of the device's pools. */
 void sim_allocations_drop(CUcontext context, uint32_t device);
 
-/* How much of an allocation of this size a program may touch: the driver's own rounding. */
+/* Returns how much of an allocation of this size a program may touch: the driver rounds like this. */
 static inline uint64_t sim_touchable(uint64_t bytes) { return (bytes + 511) / 512 * 512; }
 
 #define SIM_HOST_ITSELF (-1) /* CU_DEVICE_CPU, CU_DEVICE_INVALID */
@@ -200,7 +201,7 @@ struct sim_host {
 	uint64_t space; /* of the engine */
 	enum sim_host_kind kind;
 	unsigned int flags;
-	CUcontext context; /* current at the call */
+	CUcontext context; /* the context that was current at the call */
 	/* MANAGED: advice. */
 	bool read_mostly;
 	CUmemLocation preferred, fetched;
@@ -221,8 +222,8 @@ struct sim_flight {
 	const char *name;
 	void (*function)(void *argument); /* NULL: none, or cancelled */
 	void *argument;
-	void *staged;                    /* freed with it */
-	struct sim_operation *operation; /* launched by it; NULL: none. A reference */
+	void *staged;                    /* freed with the flight */
+	struct sim_operation *operation; /* the operation that it launches, a reference; NULL: none */
 	size_t range_count;
 	struct neap_sim_range ranges[];
 };
@@ -233,7 +234,7 @@ typedef void (*sim_launch_watch)(const struct neap_sim_launch *launch);
 
 struct sim_task { /* work to be queued */
 	const char *name;
-	CUgraphNodeType type; /* of the node that replaces it in a capture */
+	CUgraphNodeType type; /* the type of the node that replaces it in a capture */
 	uint64_t duration_ns;
 	const struct neap_sim_range *ranges;
 	size_t range_count;
@@ -244,13 +245,14 @@ struct sim_task { /* work to be queued */
 	struct sim_operation *operation; /* set by sim_submit_operation */
 };
 
-/* `ret_id` (NULL allowed) names the flight for sim_flight_cancel. Detected errors: a race; strict ranges. */
+/* Submits a task. `ret_id` (may be NULL) names the flight for sim_flight_cancel. It detects errors: a race; a range
+ * outside memory, if `strict`. */
 CUresult sim_submit(CUstream stream, const struct sim_task *task, uint64_t *ret_id);
 /* Submits the operation of a graph's node again. */
 CUresult sim_submit_operation(CUstream stream, struct sim_operation *operation);
 /* Prevents its function from running. */
 void sim_flight_cancel(uint64_t id);
-/* Frees the work of a dropped engine, when the driver's state is discarded. Lock held. */
+/* Frees the work that a dropped engine has left, when the driver's state is discarded. Lock held. */
 void sim_flights_drop(void);
 /* Lock held. The work in flight that touches these addresses, or NULL. */
 const struct sim_flight *sim_flight_over(uint64_t start, uint64_t bytes);
@@ -262,7 +264,7 @@ CUresult sim_result_of(enum sim_order order);
 /* Launches a kernel that declares no ranges and has no function. If `duration_ns` is 0, it takes as long as
  * NEAP_SIM_KERNEL says. */
 CUresult sim_launch(CUstream stream, const char *name, uint64_t duration_ns);
-uint64_t sim_loaded_launches(void); /* so far, of kernels that this process loaded itself */
+uint64_t sim_loaded_launches(void); /* how many kernels, loaded by this process itself, were launched so far */
 
 /* -- streams, events, capture ------------------------------------------------------------------------------------ */
 
@@ -282,14 +284,14 @@ struct CUstream_st {
 	struct sim_capture *capture; /* that captures it; NULL: none */
 	CUstream next_captured;
 	struct sim_nodes next;  /* dependencies of its next node */
-	CUgraphEdgeData *edges; /* that many zeros, for callers that ask for edges */
+	CUgraphEdgeData *edges; /* an array of that many zeros, for callers that ask for edges */
 };
 
 struct CUevent_st {
 	uint32_t number;
 	unsigned int flags;
 	CUcontext context;
-	uint64_t capture;       /* the id of the capture where it was last recorded; 0: none */
+	uint64_t capture;       /* the id of the capture in which it was last recorded; 0: none */
 	struct sim_nodes nodes; /* and its place there */
 };
 
@@ -300,12 +302,12 @@ bool sim_stream_known(CUstream stream); /* false for null streams. Lock held */
 bool sim_event_known(CUevent event);    /* lock held */
 /* A stream's device; for a null stream, the device of the calling thread's context. Lock held. */
 CUresult sim_stream_device(CUstream stream, uint32_t *ret_device);
-/* Its context; NULL: of a null stream, there is none. The stream is known. Lock held. */
+/* Returns the context of a known stream. NULL: the null stream of a thread without a context. Lock held. */
 CUcontext sim_stream_context(CUstream stream);
 /* Called before work is added to a stream. Returns the engine's number of the stream, and whether it is capturing: a
  * node then replaces the work. Errors: CUDA_ERROR_INVALID_HANDLE, or a capture forbids the work. Lock held. */
 CUresult sim_stream_enter(CUstream stream, uint32_t *ret_number, bool *ret_capturing);
-/* Likewise for a query: also refused if the stream is capturing. Takes the lock. */
+/* As sim_stream_enter, for a query; it is also refused if the stream is capturing. Takes the lock. */
 CUresult sim_stream_enter_query(CUstream stream, uint32_t *ret_number);
 /* Waits until no thread runs host functions late. Lock held. */
 void sim_host_calls_leave(void);
@@ -339,8 +341,9 @@ struct sim_settings {
 	CUfunc_cache cache;
 };
 
-/* A primary context, a member of its device; or one of cuCtxCreate, in the list sim.contexts. That list only grows,
- * so any thread may read it: the struct of a destroyed context serves a later one, under another id. */
+/* A context: the primary one, which is a member of its device, or one of cuCtxCreate, in the list sim.contexts. That
+ * list only grows, so any thread may read it without the lock. The struct of a destroyed context serves a later
+ * context, which has another id. */
 struct CUctx_st {
 	CUcontext next;      /* of sim.contexts */
 	bool primary;        /* constant, as `next` is */
@@ -385,7 +388,7 @@ bool sim_context_any(void);                /* whether any is active */
 CUcontext sim_current_context(void);
 /* The device of that context. False: there is no current context. */
 bool sim_current_device(uint32_t *ret_device);
-/* The error for a call that needs a context when none is current. */
+/* Returns the error of a call that needs a context while none is current. */
 CUresult sim_context_missing(void);
 /* Whether a context of the device has access to the peer's memory. Lock held. */
 bool sim_peer_enabled(uint32_t device, uint32_t peer);
@@ -414,9 +417,9 @@ struct sim_state {
 	atomic_int sticky;  /* CUresult of a detected error */
 	uint64_t kernel_ns; /* NEAP_SIM_KERNEL: the default duration of a kernel */
 	pid_t pid;
-	char environment[1024]; /* as cuInit found it, to detect changes */
+	char environment[1024]; /* the environment as cuInit found it, to detect changes */
 	char message[320];      /* why cuInit failed */
-	CUresult init_result;   /* its error then */
+	CUresult init_result;   /* the error of that cuInit */
 	struct sim_spec spec;
 	struct sim_world *world;
 	struct sim_engine *engine;
@@ -438,7 +441,8 @@ struct sim_state {
 	void (*_Atomic share_watch)(const char *call, int opened); /* neap/sim.h: watch_shares */
 	sim_launch_watch _Atomic launch_watch;                     /* neap/sim.h: watch_launches */
 	bool values;                                               /* neap/sim.h: keep_values */
-	uint64_t directory, directory_end; /* its place in the file: entries of this process's shares */
+	/* The place of the directory in the file: entries of this process's shares */
+	uint64_t directory, directory_end;
 	struct sim_flight *flights;
 
 	/* Handles that the program has. */
@@ -454,11 +458,11 @@ extern struct sim_state sim;
  * Lock held. */
 CUresult sim_detect_locked(const char *format, ...) NEAP_PRINTF(1, 2);
 
-/* Once the driver is initialised, without the lock: loads neap's launcher into a Python that lacks it. */
+/* Called once the driver is initialised, without the lock: loads neap's launcher into a Python that lacks it. */
 void sim_reach_python(void);
 /* A line of text for the report of `neap run`. */
 void sim_note(const char *format, ...) NEAP_PRINTF(1, 2);
-/* NVIDIA's own runtime, or a program that contains it, called from there. */
+/* Notes that NVIDIA's own runtime, or a program that contains it, called from this address. */
 void sim_note_foreign_runtime(const void *caller);
 
 CUresult sim_call_enter(enum sim_call call);

@@ -1,9 +1,9 @@
 /* Streams.
  *
  * The program's handles are our pointers; each is looked up before use. All devices and threads of the process share
- * one null stream: two devices' null streams count as ordered, so a race between them is missed, and a per-thread
- * default stream orders like the null stream. Priorities are stored without effect: work ends when its time has
- * passed.
+ * one null stream: so the null streams of two devices count as ordered, and races between them are missed. A
+ * per-thread default stream orders like the null stream. Priorities are stored without effect: work ends when its
+ * time has passed.
  */
 #include "sim/driver/graph.h"
 #include "sim/driver/race_watch.h"
@@ -107,7 +107,7 @@ CUresult sim_cuStreamCreate(CUstream *stream, unsigned int flags)
 	return sim_cuStreamCreateWithPriority(stream, flags, SIM_PRIORITY_LEAST);
 }
 
-/* Lock held. Its pending work still ends. */
+/* Frees the stream. Its pending work still completes. Lock held. */
 static void stream_free(CUstream stream, struct sim_hold **holds)
 {
 	sim_capture_leave(stream, holds);
@@ -149,7 +149,7 @@ void sim_streams_drop(CUcontext context, struct sim_hold **holds)
 
 /* -- attributes -------------------------------------------------------------------------------------------------- */
 
-/* Copies a stream's struct; a null stream is that of the calling thread's context. */
+/* Copies a stream's struct. For a null stream, that of the calling thread's context. */
 static CUresult read_stream(CUstream stream, struct CUstream_st *ret_stream)
 {
 	CUresult result;

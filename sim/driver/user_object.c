@@ -8,7 +8,7 @@ struct CUuserObject_st {
 	void *pointer;
 	CUhostFn destroy;
 	uint64_t references; /* the program's and those of graphs */
-	uint64_t own;        /* how many of them the program has */
+	uint64_t own;        /* how many of the references the program has */
 };
 
 static uint64_t key(const void *pointer) { return (uint64_t)(uintptr_t)pointer; }
@@ -140,7 +140,7 @@ CUresult sim_cuUserObjectRelease(CUuserObject object, unsigned int count)
 	return result;
 }
 
-/* CU_GRAPH_USER_OBJECT_MOVE: the program's references become the graph's. */
+/* CU_GRAPH_USER_OBJECT_MOVE: the program gives its references to the graph. */
 CUresult sim_cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned int count, unsigned int flags)
 {
 	bool move = flags == CU_GRAPH_USER_OBJECT_MOVE;

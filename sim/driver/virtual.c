@@ -147,7 +147,7 @@ CUresult sim_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGen
 	return result;
 }
 
-/* True if consecutive whole mappings of cuMemMap fill the range exactly. */
+/* Whether whole mappings of cuMemMap fill the range exactly, one after another. */
 static bool wholly_mapped(uint64_t address, uint64_t bytes)
 {
 	uint64_t end = address + bytes;
@@ -169,7 +169,7 @@ CUresult sim_cuMemUnmap(CUdeviceptr address, size_t bytes)
 	CUresult result = CUDA_SUCCESS;
 	uint64_t at, end = address + bytes;
 
-	race_watch_settle_all(); /* late work would find no memory */
+	race_watch_settle_all(); /* run late work now: later it would find no memory */
 	pthread_mutex_lock(&sim.lock);
 	if (!wholly_mapped(address, bytes))
 		result = CUDA_ERROR_INVALID_VALUE;
@@ -190,7 +190,7 @@ CUresult sim_cuMemUnmap(CUdeviceptr address, size_t bytes)
 
 /* -- access ------------------------------------------------------------------------------------------------------ */
 
-/* The accesses that a mapping will have. */
+/* Computes the accesses that a mapping will have. */
 static void wanted_access(const struct sim_mapping *mapping, const CUmemAccessDesc *access, size_t count,
 			  struct sim_mapping *ret_wanted)
 {
@@ -199,7 +199,7 @@ static void wanted_access(const struct sim_mapping *mapping, const CUmemAccessDe
 		ret_wanted->access[access[i].location.id] = (unsigned char)access[i].flags;
 }
 
-/* True if a device loses access. */
+/* Whether a device would lose access. */
 static bool takes_away(const struct sim_mapping *mapping, const struct sim_mapping *wanted)
 {
 	for (uint32_t i = 0; i < SIM_DEVICE_LIMIT; i++)
@@ -214,7 +214,7 @@ static bool flags_known(CUmemAccess_flags flags)
 	       flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 }
 
-/* Access is possible for the mapping's own device and for its peers. */
+/* Checks that each location is the mapping's own device or one of its peers: only these can have access. */
 static CUresult check_access(const struct sim_mapping *mapping, const CUmemAccessDesc *access, size_t count)
 {
 	uint32_t owner = mapping->handle->device;
@@ -233,8 +233,8 @@ static CUresult check_access(const struct sim_mapping *mapping, const CUmemAcces
 	return CUDA_SUCCESS;
 }
 
-/* Gives the host the widest access that a device will have to each mapping of the range, once `access` applies (count
- * 0: the present access). One call for each run of mappings with equal access. */
+/* Gives the host, for each mapping of the range, the widest access that a device has once `access` applies (count 0:
+ * has now). Makes one call for each run of mappings with equal access. */
 static bool protect(uint64_t address, uint64_t end, const CUmemAccessDesc *access, size_t count)
 {
 	uint64_t start = address, at;

@@ -4,9 +4,9 @@
  *       |                                                     |
  *       +--> flights: unfinished work, by address            <+ completion
  *
- * A range is checked when its work is submitted. Flights exist because two addresses can name the same bytes: the
- * engine knows only bytes, but unmapping an address while work uses *it* is the error to detect, even if another
- * address still maps the bytes.
+ * A range is checked when its work is submitted. Two addresses can name the same bytes, and the engine knows only
+ * bytes. But it is an error to unmap an address that work in flight uses, even if another address still maps the
+ * bytes. Flights, which are found by address, detect it.
  *
  * In a capturing stream, work becomes a node of the graph and runs when the graph is launched.
  */
@@ -36,7 +36,7 @@ CUresult sim_result_of(enum sim_order order)
 	pthread_mutex_lock(&sim.lock);
 	sim.report.races++;
 	sim_detect_locked("%s", text);
-	sim.report.illegal_addresses--; /* it counts as a race */
+	sim.report.illegal_addresses--; /* counted as a race, not as an illegal address */
 	pthread_mutex_unlock(&sim.lock);
 	return CUDA_ERROR_ILLEGAL_ADDRESS;
 }
@@ -60,7 +60,7 @@ static void flight_free(struct sim_flight *flight)
 	free(flight);
 }
 
-/* Runs at the work's end, without any lock. */
+/* Called when the work ends, without any lock. */
 static void land(void *argument)
 {
 	struct sim_flight *flight = argument;
@@ -183,7 +183,7 @@ static const char *objection(const struct sim_mapping *mapping, uint64_t address
 	if (within >= mapping->valid_bytes)
 		return "is beyond the end of its allocation";
 	access = sim_access_of(mapping, device);
-	if (!strict) /* a copy can go through the memory's own device */
+	if (!strict) /* a copy can go through the device that has the memory */
 		access |= sim_access_of(mapping, mapping->handle->device);
 	if ((access & CU_MEM_ACCESS_FLAGS_PROT_READ) == 0)
 		return device == mapping->handle->device
@@ -288,13 +288,13 @@ unlock:
 	pthread_mutex_unlock(&sim.lock);
 	if (!flight)
 		goto out;
-	if (task->function) /* it may read bytes that late work has yet to write */
+	if (task->function) /* the function may read bytes that late work has yet to write */
 		race_watch_settle(stream);
 	work.accesses = accesses.list;
 	work.access_count = accesses.count;
 	work.argument = flight;
 	result = sim_result_of(sim_stream_submit(sim.engine, number, &work));
-	if (result != CUDA_SUCCESS) { /* not queued: we free it */
+	if (result != CUDA_SUCCESS) { /* the engine did not queue it: free it here */
 		pthread_mutex_lock(&sim.lock);
 		flight_unlink(flight);
 		pthread_mutex_unlock(&sim.lock);
@@ -306,7 +306,7 @@ out:
 	return result;
 }
 
-/* The task has no `staged`: the operation keeps those bytes for the next launch. */
+/* The task has no `staged`: the operation keeps the staged bytes for its next launch. */
 CUresult sim_submit_operation(CUstream stream, struct sim_operation *operation)
 {
 	struct sim_task task = {.name = operation->label,

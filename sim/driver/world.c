@@ -27,7 +27,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LIFE_BASE (1ll << 40) /* past the file's end: locks need no bytes */
+#define LIFE_BASE (1ll << 40) /* beyond the file's end: a lock needs no bytes there */
 
 /* A world has the same UUIDs each time it is created, and no two worlds share one. */
 static void make_uuid(const char *world, uint32_t index, unsigned char ret_uuid[16])
@@ -61,7 +61,7 @@ void sim_world_fill_device(const struct sim_spec *spec, uint32_t index, struct d
 	make_uuid(spec->world, index, ret_device->uuid);
 }
 
-/* Locks on a slot's byte, or on all of them. */
+/* Describes a lock on a slot's byte, or on all of them. */
 static struct flock life_range(int slot, int kind)
 {
 	return (struct flock){.l_type = (short)kind,
@@ -70,7 +70,7 @@ static struct flock life_range(int slot, int kind)
 			      .l_len = slot < 0 ? SIM_SLOT_LIMIT : 1};
 }
 
-/* True if another process holds it. An error counts as held: memory is not freed on a guess. */
+/* Whether another process holds it. An error counts as held, so that memory is not freed by mistake. */
 bool sim_world_life_held(int fd, int slot)
 {
 	struct flock range = life_range(slot, F_WRLCK);
@@ -124,7 +124,8 @@ bool sim_world_slot_concerns(const struct shared *shared, const struct slot *slo
 {
 	uint32_t used = 0;
 
-	if (devices == SIM_EVERY_DEVICE || shared->share_end > 0) /* a slot's use does not include its shares */
+	/* A slot's use does not show the devices of its shares. */
+	if (devices == SIM_EVERY_DEVICE || shared->share_end > 0)
 		return true;
 	for (uint32_t i = 0; i < SIM_DEVICE_LIMIT; i++)
 		if (slot->use[i][SIM_CHARGE_MEMORY] || slot->use[i][SIM_CHARGE_CONTEXT])
@@ -239,7 +240,8 @@ void sim_world_close(struct sim_world *world)
 	if (world->shared)
 		munmap(world->shared, sizeof *world->shared);
 	if (world->fd >= 0) {
-		flock(world->fd, LOCK_UN); /* a child forked meanwhile shares the description and the lock */
+		/* A child that was forked meanwhile shares the file description, and so the lock */
+		flock(world->fd, LOCK_UN);
 		close(world->fd);
 	}
 	world->shared = NULL;
@@ -280,13 +282,13 @@ enum neap_status sim_world_open(struct sim_world *world, bool create, struct nea
 		}
 		if (fstat(world->fd, &world->file) == 0 && still_there(world))
 			return NEAP_OK;
-		sim_world_close(world); /* removed between open and lock */
+		sim_world_close(world); /* another process removed the file between open and lock */
 	}
 }
 
-/* Maps through a separate file description. The kernel keeps a dead process's mapping while another process still
- * reads that process through /proc, but a process that waited for its death must find its life lock free. flock held,
- * so that the path names the file. */
+/* Maps the file through a file description of its own. The kernel keeps a dead process's mapping while another
+ * process still reads that process through /proc. But a process that waited for its death must find its life lock
+ * free. flock is held, so the path still names the file. */
 enum neap_status sim_world_map(struct sim_world *world, struct neap_error *err)
 {
 	int fd = neap_fd_above_standard(open(world->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW));
@@ -342,7 +344,7 @@ static enum neap_status claim(struct sim_world *world, bool hidden, struct neap_
 	int i;
 
 	sim_world_settle(world);
-	(void)neap_process_read(getpid(), &self, NULL); /* without /proc: no start time, no name */
+	(void)neap_process_read(getpid(), &self, NULL); /* without /proc, the start time and the name stay empty */
 	for (i = 0; i < SIM_SLOT_LIMIT; i++) {
 		struct slot *slot = &world->shared->slots[i];
 		struct flock range = life_range(i, F_WRLCK);

@@ -82,13 +82,13 @@ struct sim_watch {
 	ino_t inode;
 };
 
-/* As sim_world_read, but fills in the used memory and the processes of `devices` only (one bit each), though the
- * constants of all devices. Does not notice deaths of processes that use only other devices. */
+/* As sim_world_read, but fills in the used memory and the processes only of `devices` (one bit each). It fills in the
+ * constants of all devices. It does not notice the deaths of processes that use only other devices. */
 enum neap_status sim_watch_read(struct sim_watch *watch, const struct sim_spec *spec, uint32_t devices,
 				struct sim_view *ret_view, struct neap_error *err);
 void sim_watch_fini(struct sim_watch *watch);
 
-/* Whether the process itself exists, by /proc; false with ALIVE: a child of it holds the memory. */
+/* Whether the process itself exists, by /proc. If it does not but is ALIVE, a child of it holds the memory. */
 bool sim_view_present(const struct sim_view_process *process);
 
 /* Calls `visit` with the name of each of this user's worlds, until it returns false. */
@@ -111,10 +111,10 @@ enum sim_charge {
  * Errors: NEAP_EBUSY if it contradicts the spec and is in use, or every slot is taken; those of sim_world_read. */
 enum neap_status sim_world_join(const struct sim_spec *spec, bool hidden, struct sim_world **ret_world,
 				struct neap_error *err);
-/* Memory still charged starts to drain. Destroys `world`; NULL is fine. */
+/* Leaves the world: memory that is still charged starts to drain. Destroys `world`; NULL is fine. */
 void sim_world_leave(struct sim_world *world);
 
-/* NEAP_EOOM if the device has less than that left. */
+/* Charges bytes to this process. NEAP_EOOM if the device has fewer left. */
 enum neap_status sim_world_charge(struct sim_world *world, uint32_t device, enum sim_charge what, uint64_t bytes);
 void sim_world_refund(struct sim_world *world, uint32_t device, enum sim_charge what, uint64_t bytes);
 uint64_t sim_world_free_bytes(struct sim_world *world, uint32_t device);

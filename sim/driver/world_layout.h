@@ -29,12 +29,12 @@ struct slot {
 	uint64_t use[SIM_DEVICE_LIMIT][2]; /* by enum sim_charge */
 };
 
-/* Memory that one process shared with others: charged to the device once, not to a process. */
+/* Memory that one process shared with others. The device is charged for it once, and no process is. */
 struct share {
 	uint64_t id; /* never reused; 0: free. Stored last */
 	uint64_t bytes;
-	uint64_t holders[SIM_SLOT_LIMIT /
-			 64];   /* bits of slots, including draining ones; a share without any is free */
+	/* The slots that hold it, as bits, draining ones too; if there are none, the share is free. */
+	uint64_t holders[SIM_SLOT_LIMIT / 64];
 	uint32_t device, owner; /* owner: the slot that it counts for, while that slot holds it */
 };
 
@@ -47,8 +47,8 @@ struct shared {
 	struct device_state devices[SIM_DEVICE_LIMIT];
 	struct slot slots[SIM_SLOT_LIMIT];
 	uint64_t share_ids;                      /* given out so far */
-	uint64_t shared_bytes[SIM_DEVICE_LIMIT]; /* sums over `shares`; recounted after a process died */
-	uint32_t share_end, share_pad;           /* one past the last in use */
+	uint64_t shared_bytes[SIM_DEVICE_LIMIT]; /* the sums over `shares`; counted again after a process has died */
+	uint32_t share_end, share_pad;           /* one more than the last index in use */
 	struct share shares[SIM_SHARE_LIMIT];
 };
 
@@ -60,7 +60,7 @@ struct sim_world {
 	struct stat file; /* as it was when flock was taken */
 };
 
-/* The file. */
+/* Returns the folder of the worlds' files. */
 const char *sim_world_folder(void);
 void sim_world_name(struct sim_world *world, const char *name);
 /* Opens the file and takes flock on it. NEAP_ENOENT without `create`. */
@@ -74,11 +74,11 @@ void sim_world_remove_if_empty(struct sim_world *world);
 /* True if another process holds the life lock of this slot, or of any (-1). */
 bool sim_world_life_held(int fd, int slot);
 
-/* Its contents. */
+/* Whether the contents of the file are valid. */
 bool sim_world_valid(const struct shared *shared);
 /* NULL if the world matches the spec, else what differs. */
 const char *sim_world_contradiction(const struct shared *shared, const struct sim_spec *spec);
-/* Fills it from the spec, with no process in it. */
+/* Fills the file from the spec, without a process. */
 enum neap_status sim_world_fill(struct shared *shared, const struct sim_spec *spec, struct neap_error *err);
 void sim_world_fill_device(const struct sim_spec *spec, uint32_t index, struct device_state *ret_device);
 /* Notices dead processes and ended drains. Mutex held. */
@@ -88,8 +88,8 @@ void sim_world_settle_devices(struct sim_world *world, uint32_t devices);
 /* Whether the process uses one of these devices, or none at all. */
 bool sim_world_slot_concerns(const struct shared *shared, const struct slot *slot, uint32_t devices);
 uint64_t sim_world_used(const struct shared *shared, uint32_t device);
-/* Shares, in world_share.c; mutex held: remove a released slot from all shares; whether a slot holds any; recompute
- * shared_bytes. */
+/* Shares, in world_share.c, with the mutex held. The functions remove a released slot from all shares, return whether
+ * a slot holds any, and compute shared_bytes again. */
 void sim_world_shares_release(struct shared *shared, int slot);
 bool sim_world_shares_held(const struct shared *shared, int slot);
 void sim_world_shares_count(struct shared *shared);

@@ -1,5 +1,4 @@
-/* A world seen from outside, without entering it: copies the contents of its file, and notices deaths and ended
- * drains. */
+/* Reads a world without entering it: copies the contents of its file, and notices deaths and ended drains. */
 #include "sim/driver/world_layout.h"
 
 #include "base/clock.h"
@@ -144,8 +143,8 @@ static bool is_mapped(const struct sim_watch *watch, const struct sim_world *wor
 	return watch->mapped && watch->device == world->file.st_dev && watch->inode == world->file.st_ino;
 }
 
-/* flock held. Maps the file, unless the watch has it mapped from an earlier reading. A file that is mapped keeps its
- * inode, also when it was removed. */
+/* flock held. Maps the file, unless the watch still has it mapped from an earlier reading. While a file is mapped, no
+ * other file gets its inode, even after it was removed. */
 static enum neap_status map_again(struct sim_world *world, struct sim_watch *watch, struct neap_error *err)
 {
 	if (!is_mapped(watch, world)) {
@@ -187,7 +186,7 @@ static enum neap_status inspect_file(struct sim_world *world, const struct sim_s
 		if (sim_world_life_held(world->fd, -1))
 			return neap_fail(err, NEAP_EINVAL, "simulated world '%s' exists with another %s", spec->world,
 					 sim_world_contradiction(world->shared, spec));
-		inspect_spec(spec, view); /* no process is in it: the next one to enter recreates it */
+		inspect_spec(spec, view); /* no process is in the world: the next one to enter creates it again */
 		return NEAP_OK;
 	}
 	if (sim_world_lock(world) != NEAP_OK)
@@ -218,7 +217,7 @@ static enum neap_status inspect_open(struct sim_world *world, struct sim_watch *
 	enum neap_status status = map_again(world, watch, err);
 	if (!status)
 		status = inspect_file(world, spec, devices, view, err);
-	world->shared = NULL; /* the watch's */
+	world->shared = NULL; /* the watch keeps the mapping */
 	return status;
 }
 

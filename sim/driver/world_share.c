@@ -29,7 +29,7 @@ int sim_world_share_slot(const struct share *share)
 	return -1;
 }
 
-/* Never trusts share_end, which other processes write. */
+/* Returns a bound on the shares in use; does not trust share_end, which other processes write. */
 static uint32_t end_of(const struct shared *shared)
 {
 	return shared->share_end < SIM_SHARE_LIMIT ? shared->share_end : SIM_SHARE_LIMIT;
@@ -58,7 +58,7 @@ bool sim_world_shares_held(const struct shared *shared, int slot)
 	return false;
 }
 
-/* Clears the slot's bit; true if it was the last. */
+/* Clears the slot's bit. True: no other slot holds the share. */
 static bool leave(struct shared *shared, struct share *share, int slot)
 {
 	share->holders[slot / WORD_BITS] &= ~(1ull << (slot % WORD_BITS));
