@@ -188,6 +188,8 @@ static int run(const struct neap_arguments *arguments)
 		page.path = path = chosen;
 		status = neap_trace_read(path, &trace, &err);
 	}
+	if (!status)
+		trace->origin = neap_run_folder_origin(path);
 	/* From here on a signal must remove the page that was begun, and may end the wait for a pipe. */
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);

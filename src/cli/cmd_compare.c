@@ -45,7 +45,11 @@ static enum neap_status load(const struct neap_arguments *arguments, size_t oper
 			     struct neap_compared_side *side, struct neap_error *err)
 {
 	enum neap_status status = run_folder_trace("compare", neap_operand(arguments, operand), path, err);
-	return status ? status : neap_compared_load(path, side, err);
+	if (!status)
+		status = neap_compared_load(path, side, err);
+	if (!status)
+		side->trace->origin = neap_run_folder_origin(path);
+	return status;
 }
 
 static enum neap_status write_page(const char *html, const struct neap_compared *compared, struct neap_error *err)

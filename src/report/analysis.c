@@ -22,6 +22,18 @@ const char *neap_report_source_name(enum neap_trace_source source)
 					       : "recording";
 }
 
+const char *neap_report_origin(const struct neap_trace *trace, char text[NEAP_REPORT_ORIGIN])
+{
+	const struct neap_trace_origin *origin = &trace->origin;
+
+	if (origin->gpu[0])
+		snprintf(text, NEAP_REPORT_ORIGIN, "%s%s", origin->gpu,
+			 origin->simulated && strncmp(origin->gpu, "Simulated", 9) != 0 ? " (simulated)" : "");
+	else
+		snprintf(text, NEAP_REPORT_ORIGIN, "%s", origin->simulated ? "a simulated GPU" : "");
+	return text;
+}
+
 static const char *plural(uint64_t count) { return count == 1 ? "" : "s"; }
 
 static double percent(uint64_t part, uint64_t whole) { return whole ? 100.0 * (double)part / (double)whole : 0; }
@@ -66,7 +78,7 @@ static void put_file(struct neap_buffer *out, const struct neap_analysis *analys
 	const struct neap_trace *trace = analysis->trace;
 	const struct neap_profile *profile = &analysis->profile;
 	uint64_t allocs = profile->kinds[NEAP_TRACE_ALLOC], frees = profile->kinds[NEAP_TRACE_FREE_REQUESTED];
-	char text[512], name[512];
+	char text[512], name[512], gpu[NEAP_REPORT_ORIGIN];
 
 	if (!frees) /* older layouts have none */
 		frees = profile->kinds[NEAP_TRACE_FREE_COMPLETED];
@@ -86,6 +98,10 @@ static void put_file(struct neap_buffer *out, const struct neap_analysis *analys
 	if (profile->kinds[NEAP_TRACE_OOM])
 		neap_buffer_format(out, ", %" PRIu64 " out of memory", profile->kinds[NEAP_TRACE_OOM]);
 	neap_buffer_text(out, "\n");
+	neap_printable(text, sizeof text, neap_report_origin(trace, gpu));
+	if (text[0])
+		neap_buffer_format(out, "  on %s%s\n", text,
+				   trace->origin.simulated ? ": times are the simulator's, not a GPU's" : "");
 	put_other_failures(out, analysis);
 	if (analysis->lives.before > 0)
 		neap_buffer_format(out, "  %zu blocks (%s) were there before the first event\n",

@@ -36,4 +36,8 @@ json_t *neap_analysis_json(const struct neap_analysis *analysis, const char *pat
 /* "PyTorch snapshot". Static. */
 const char *neap_report_source_name(enum neap_trace_source source);
 
+/* "NVIDIA A100", "NVIDIA A100 (simulated)", "a simulated GPU"; "": unknown. Returns `text`. */
+#define NEAP_REPORT_ORIGIN 160
+const char *neap_report_origin(const struct neap_trace *trace, char text[NEAP_REPORT_ORIGIN]);
+
 #endif

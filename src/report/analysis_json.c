@@ -148,10 +148,11 @@ static void put_file(json_t *root, const struct neap_analysis *analysis, const c
 	const struct neap_trace *trace = analysis->trace;
 	const struct neap_profile *profile = &analysis->profile;
 	JSON_PUT(root, INTEGER("schema", SCHEMA), TEXT("file", path),
-		 TEXT("source", neap_report_source_name(trace->source)), NUMBER("devices", trace->device_count),
-		 NUMBER("device", analysis->device), NUMBER("streams", analysis->streams),
-		 NUMBER("events", analysis->timeline.count), NUMBER("from_event", profile->from),
-		 NUMBER("to_event", profile->to),
+		 TEXT("source", neap_report_source_name(trace->source)), GIVEN("gpu", trace->origin.gpu),
+		 ONLY(neap_trace_origin_known(trace), BOOL("simulated", trace->origin.simulated)),
+		 NUMBER("devices", trace->device_count), NUMBER("device", analysis->device),
+		 NUMBER("streams", analysis->streams), NUMBER("events", analysis->timeline.count),
+		 NUMBER("from_event", profile->from), NUMBER("to_event", profile->to),
 		 NUMBER("duration_us", profile->last_time_us > profile->first_time_us
 					       ? profile->last_time_us - profile->first_time_us
 					       : 0),

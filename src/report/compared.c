@@ -3,6 +3,7 @@
 
 #include "analyze/run.h"
 #include "base/units.h"
+#include "report/analysis.h"
 #include "report/cells.h"
 #include "report/verdict.h"
 #include "report/wrap.h"
@@ -230,6 +231,8 @@ static struct neap_verdict_side side_of(const struct neap_compared *compared, co
 					bool after)
 {
 	struct neap_verdict_side side = {.thinned = (after ? compared->after : compared->before).trace->partial};
+	bool simulated = neap_compared_simulated(compared);
+	side.step_ns = NONE; /* stays so if it is simulated */
 	const struct {
 		const char *key;
 		uint64_t *field;
@@ -241,7 +244,7 @@ static struct neap_verdict_side side_of(const struct neap_compared *compared, co
 	};
 	for (size_t i = 0; i < FIGURES; i++)
 		for (size_t k = 0; k < sizeof fields / sizeof *fields; k++)
-			if (!strcmp(figures[i].key, fields[k].key))
+			if (!strcmp(figures[i].key, fields[k].key) && !(simulated && figures[i].unit == UNIT_NS))
 				*fields[k].field = after ? figures[i].after : figures[i].before;
 	return side;
 }
@@ -277,6 +280,24 @@ static json_t *verdict_json(const struct neap_compared *compared, const struct f
 	return lines;
 }
 
+bool neap_compared_simulated(const struct neap_compared *compared)
+{
+	return compared->before.trace->origin.simulated || compared->after.trace->origin.simulated;
+}
+
+static void put_path(struct neap_buffer *out, const char *first, const struct neap_compared_side *side)
+{
+	struct neap_buffer text = {0};
+	char gpu[NEAP_REPORT_ORIGIN];
+
+	neap_buffer_text(&text, side->path);
+	if (neap_trace_origin_known(side->trace))
+		neap_buffer_format(&text, ", on %s", neap_report_origin(side->trace, gpu));
+	neap_report_wrap(out, first, neap_buffer_string(&text));
+	out->failed |= text.failed;
+	neap_buffer_fini(&text);
+}
+
 void neap_report_compared(struct neap_buffer *out, const struct neap_compared *compared)
 {
 	const struct neap_compared_side *before = &compared->before, *after = &compared->after;
@@ -284,12 +305,14 @@ void neap_report_compared(struct neap_buffer *out, const struct neap_compared *c
 
 	take_figures(before, false, figures);
 	take_figures(after, true, figures);
-	neap_report_wrap(out, "A: ", before->path);
-	neap_report_wrap(out, "B: ", after->path);
+	put_path(out, "A: ", before);
+	put_path(out, "B: ", after);
 	neap_buffer_text(out, "\n");
 	put_heads(out, "");
 	for (size_t i = 0; i < FIGURES; i++)
 		put_row(out, figures[i].name, figures[i].unit, figures[i].before, figures[i].after);
+	if (neap_compared_simulated(compared))
+		neap_buffer_text(out, "  Times are the simulator's: they do not tell how fast a GPU is.\n");
 	put_verdict(out, compared, figures);
 	put_unrecorded(out, "A", before);
 	put_unrecorded(out, "B", after);
@@ -298,6 +321,11 @@ void neap_report_compared(struct neap_buffer *out, const struct neap_compared *c
 }
 
 static json_t *pair(uint64_t before, uint64_t after) { return JSON(KNOWN("a", before), KNOWN("b", after)); }
+
+static struct neap_json_row simulated_row(const char *key, const struct neap_trace *trace)
+{
+	return ONLY(neap_trace_origin_known(trace), BOOL(key, trace->origin.simulated));
+}
 
 static uint64_t category_bytes(const struct neap_compared_side *side, enum neap_category category)
 {
@@ -313,6 +341,8 @@ json_t *neap_compared_json(const struct neap_compared *compared)
 	take_figures(before, false, figures);
 	take_figures(after, true, figures);
 	JSON_PUT(root, INTEGER("schema", SCHEMA), TEXT("a", before->path), TEXT("b", after->path));
+	neap_json_set(root, "gpu", JSON(GIVEN("a", before->trace->origin.gpu), GIVEN("b", after->trace->origin.gpu)));
+	neap_json_set(root, "simulated", JSON(simulated_row("a", before->trace), simulated_row("b", after->trace)));
 	for (size_t i = 0; i < FIGURES; i++)
 		neap_json_set(root, figures[i].key, pair(figures[i].before, figures[i].after));
 	for (int category = 0; category < NEAP_CATEGORIES; category++)

@@ -37,6 +37,9 @@ enum neap_status neap_compared_load(const char *path, struct neap_compared_side 
 enum neap_status neap_compared_find(struct neap_compared *compared, struct neap_error *err);
 void neap_compared_fini(struct neap_compared *compared);
 
+/* Whether one of the two ran on the simulator, so that their times do not compare. */
+bool neap_compared_simulated(const struct neap_compared *compared);
+
 void neap_report_compared(struct neap_buffer *out, const struct neap_compared *compared);
 
 /* compared_page.c. A page for a browser, which needs nothing else and no script. Errors: NEAP_ENOMEM. */

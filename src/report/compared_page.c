@@ -1,5 +1,6 @@
 /* report/compared_page.c: two traces side by side on one page: the answer, both curves on one scale, the report. */
 #include "base/units.h"
+#include "report/analysis.h"
 #include "report/answer.h"
 #include "report/coarse.h"
 #include "report/compared.h"
@@ -16,7 +17,14 @@
 /* A step's time varies more: below this its change is not in the answer. */
 #define SLOWER 0.10
 
-static void put_head(struct neap_buffer *out)
+static void put_title(struct neap_buffer *out, const struct neap_compared *compared)
+{
+	neap_markup_text(out, compared->before.path);
+	neap_buffer_text(out, " and ");
+	neap_markup_text(out, compared->after.path);
+}
+
+static void put_head(struct neap_buffer *out, const struct neap_compared *compared)
 {
 	neap_buffer_format(
 		out,
@@ -24,13 +32,14 @@ static void put_head(struct neap_buffer *out)
 		"<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; base-uri 'none'; "
 		"form-action 'none'; style-src 'sha256-%s'\">\n"
 		"<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-		"<meta name=\"color-scheme\" content=\"light dark\">\n<title>A and B - neap compare</title>\n"
-		"<style>",
+		"<meta name=\"color-scheme\" content=\"light dark\">\n<title>",
 		neap_trace_page_css_sha256);
+	put_title(out, compared);
+	neap_buffer_text(out, " - neap compare</title>\n<style>");
 	neap_buffer_append(out, neap_trace_page_css, neap_trace_page_css_length);
-	neap_buffer_text(
-		out, "</style>\n</head>\n<body>\n<header>\n<h1>A and B</h1>\n<p class=\"quiet\">neap compare</p>\n"
-		     "</header>\n<main>\n");
+	neap_buffer_text(out, "</style>\n</head>\n<body>\n<header>\n<h1>");
+	put_title(out, compared);
+	neap_buffer_text(out, "</h1>\n<p class=\"quiet\">neap compare: A and B</p>\n</header>\n<main>\n");
 }
 
 /* The peak that is compared: reserved if both sides have it, else requested. */
@@ -95,7 +104,8 @@ static void put_answer(struct neap_buffer *out, const struct neap_compared *comp
 			 NEAP_SIZE(after > before ? after - before : before - after),
 			 after > before ? "higher" : "lower", NEAP_SIZE(after), NEAP_SIZE(before), figure);
 	}
-	bool slower = put_slower(&news, a->trends.course.step_ns, b->trends.course.step_ns);
+	bool slower = !neap_compared_simulated(compared) &&
+		      put_slower(&news, a->trends.course.step_ns, b->trends.course.step_ns);
 	bool of_a = put_news(&news, "A", a, false), of_b = put_news(&news, "B", b, fails);
 	if ((tone == NEAP_TONE_BAD && of_a) || (tone != NEAP_TONE_BAD && (slower || of_a || of_b)))
 		tone = NEAP_TONE_WARN;
@@ -112,9 +122,15 @@ static void put_answer(struct neap_buffer *out, const struct neap_compared *comp
 static enum neap_status put_side(struct neap_buffer *out, const char *name, const struct neap_compared_side *side,
 				 uint64_t top, struct neap_error *err)
 {
+	char gpu[NEAP_REPORT_ORIGIN];
+
 	neap_buffer_format(out, "<div class=\"card\"><h3>%s: at most %s <span class=\"quiet\">", name,
 			   NEAP_SIZE(neap_coarse_top(&side->analysis)));
 	neap_markup_text(out, side->path);
+	if (neap_trace_origin_known(side->trace)) {
+		neap_buffer_text(out, ", on ");
+		neap_markup_text(out, neap_report_origin(side->trace, gpu));
+	}
 	neap_buffer_text(out, "</span></h3>\n");
 	enum neap_status status = neap_coarse_put(out, &side->analysis, top, err);
 	neap_buffer_text(out, "</div>\n");
@@ -129,7 +145,7 @@ enum neap_status neap_compared_page(struct neap_buffer *out, const struct neap_c
 	uint64_t top = before > after ? before : after;
 	struct neap_buffer text = {0};
 
-	put_head(out);
+	put_head(out, compared);
 	put_answer(out, compared);
 	neap_buffer_text(out, "<div class=\"columns\">\n");
 	enum neap_status status = put_side(out, "A", &compared->before, top, err);

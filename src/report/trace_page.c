@@ -46,6 +46,7 @@ static const struct {
 static void put_head(struct page *page)
 {
 	struct neap_buffer *text = page->text;
+	char gpu[NEAP_REPORT_ORIGIN];
 
 	neap_buffer_format(text,
 			   "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
@@ -61,11 +62,15 @@ static void put_head(struct page *page)
 	neap_buffer_append(text, neap_trace_page_css, neap_trace_page_css_length);
 	neap_buffer_text(text, "</style>\n</head>\n<body>\n<header>\n<h1>");
 	neap_markup_text(text, page->options->path);
-	neap_buffer_format(text, "</h1>\n<p class=\"quiet\">neap %s: %s, %zu device%s</p>\n",
+	neap_buffer_format(text, "</h1>\n<p class=\"quiet\">neap %s: %s, %zu device%s",
 			   page->options->verb ? page->options->verb : "analyze",
 			   neap_report_source_name(page->trace->source), page->trace->device_count,
 			   page->trace->device_count == 1 ? "" : "s");
-	neap_buffer_text(text, "<label id=\"choose\" hidden>device <select id=\"device\"></select></label>\n"
+	if (neap_trace_origin_known(page->trace)) {
+		neap_buffer_text(text, ", on ");
+		neap_markup_text(text, neap_report_origin(page->trace, gpu));
+	}
+	neap_buffer_text(text, "</p>\n<label id=\"choose\" hidden>device <select id=\"device\"></select></label>\n"
 			       "</header>\n<main>\n");
 }
 

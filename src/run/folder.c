@@ -6,6 +6,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/units.h"
+#include "run/simulated.h"
+#include "store/result.h"
 #include "trace/record.h"
 
 #include <dirent.h>
@@ -175,4 +177,26 @@ enum neap_status neap_run_folder_trace(const char *path, struct neap_run_trace *
 	trace.others = found.others;
 	*ret_trace = trace;
 	return NEAP_OK;
+}
+
+struct neap_trace_origin neap_run_folder_origin(const char *path)
+{
+	struct neap_trace_origin origin = {0};
+	const char *name = strrchr(path, '/');
+	struct neap_result result;
+	char folder[NEAP_RUN_FOLDER_PATH] = ".", file[NEAP_RUN_FOLDER_PATH];
+
+	if (name && (size_t)(name - path) + 2 > sizeof folder)
+		return origin;
+	if (name)
+		snprintf(folder, sizeof folder, "%.*s", name > path ? (int)(name - path) : 1, path);
+	if (neap_path_join(file, sizeof file, folder, "result.json") != NEAP_OK)
+		return origin;
+	origin.simulated = neap_simulated_is_used(folder);
+	if (neap_result_read(file, &result, NULL) != NEAP_OK)
+		return origin;
+	snprintf(origin.gpu, sizeof origin.gpu, "%s", result.device_name);
+	origin.simulated |= strcmp(result.backend, "sim") == 0;
+	neap_result_fini(&result);
+	return origin;
 }

@@ -5,6 +5,8 @@
 
 #include "neap/status.h"
 
+#include "trace/trace.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -35,5 +37,9 @@ struct neap_run_trace {
  * of the process with the highest peak, or the snapshot of that process that neap estimate left beside the recording.
  * Errors: those of neap_run_folder_recordings; NEAP_EINVAL for a path that is too long. */
 enum neap_status neap_run_folder_trace(const char *path, struct neap_run_trace *ret_trace, struct neap_error *err);
+
+/* Reads which GPU the trace at PATH is of, from the run's folder that it lies in. Zeroed: it lies in none. While the
+ * run goes on, only whether it is simulated is known. */
+struct neap_trace_origin neap_run_folder_origin(const char *path);
 
 #endif

@@ -194,9 +194,17 @@ struct neap_trace_call {
 	uint32_t parent; /* index in calls; 0: outermost */
 };
 
+/* The GPU of the run that wrote a trace. The file does not name it: neap_run_folder_origin (run/folder.h) reads
+ * it from the run's folder. Zeroed: unknown. */
+struct neap_trace_origin {
+	char gpu[128];
+	bool simulated; /* times of the trace are the simulator's, not a GPU's */
+};
+
 /* The tables of marks, segments and blocks are never NULL, even when empty. */
 struct neap_trace {
 	enum neap_trace_source source;
+	struct neap_trace_origin origin;
 	bool torch; /* PyTorch's own allocator made the events: those of every snapshot, and of some recordings */
 	struct neap_trace_device *devices; /* at least one */
 	size_t device_count;               /* at most 256 */
@@ -238,6 +246,11 @@ struct neap_trace {
 static inline bool neap_trace_of_neap(const struct neap_trace *trace)
 {
 	return trace->source == NEAP_TRACE_RECORDING && !trace->torch;
+}
+
+static inline bool neap_trace_origin_known(const struct neap_trace *trace)
+{
+	return trace->origin.gpu[0] || trace->origin.simulated;
 }
 
 /* Reads the file or pipe at PATH ("-": standard input) to its end; the first bytes decide the format. Errors:

@@ -33,6 +33,10 @@ figures() {
 	# "set:" marks what the user set; a run may have had to take it.
 	show 'result .rung s/runs/mixed-1; result .rung s/runs/plain-1'
 	show 'grep -o "<dt>[a-z]* against [^<]*" s/report.html'
+	show 'neap compare s/runs/plain-1 s/runs/all-1 | grep "^[AB]: \|Times" | sed "s/record.[0-9]*/record.PID/"'
+	show 'neap compare s/runs/plain-1 s/runs/all-1 --json | jq -c "[.gpu, .simulated]"'
+	show 'neap analyze s/runs/plain-1 | grep "^  on"'
+	show 'neap analyze s/runs/plain-1 --html - | grep -o "<p class=.quiet.>neap analyze[^<]*"'
 	expect series 'a step [\d.]+ \w+ -> [\d.]+ \w+ \([^)]*\)/a step TIME -> TIME'
 	grep ', predicted' out | figures > figures
 	[ "$(wc -l < figures)" -eq 4 ]

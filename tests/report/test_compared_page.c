@@ -51,6 +51,15 @@ static void bad_news_of_a_comparison(void **state)
 	check_answer(&compared, false, 0, 20000000, 30000000,
 		     "<section class=\"answer warn\">\n<h2>B peaks 256 MiB lower than A: 256 MiB instead of 512 MiB "
 		     "reserved</h2>\n<p>Each step takes 30.0 ms in B, 20.0 ms in A (+50 %).</p>\n</section>");
+	small->origin = (struct neap_trace_origin){.gpu = "NVIDIA <A100>", .simulated = true};
+	/* The simulator's times are no news. */
+	check_answer(
+		&compared, false, 0, 20000000, 30000000,
+		"reserved</h2>\n</section>\n<div class=\"columns\">\n<div class=\"card\"><h3>A: at most 512 MiB");
+	check_answer(&compared, false, 0, 20000000, 30000000,
+		     "<span class=\"quiet\">b, on NVIDIA &lt;A100&gt; (simulated)</span>");
+	check_answer(&compared, false, 0, 0, 0, "<title>a and b - neap compare</title>");
+	small->origin = (struct neap_trace_origin){0};
 	check_answer(&compared, true, 2048, 20000000, 30000000,
 		     "<p>Each step takes 30.0 ms in B, 20.0 ms in A (+50 %). A ran out of memory. B leaks 2.00 KiB a "
 		     "step.</p>\n");
