@@ -54,7 +54,9 @@ static void put_beside(struct neap_buffer *out, const struct neap_trace *trace)
 	const struct neap_trace_host *host = &trace->host;
 	uint64_t bytes = 0, allocated = 0;
 
-	if (trace->torch_from && trace->torch_to)
+	if (trace->torch_from && trace->torch_from == trace->torch_to)
+		neap_buffer_format(out, "  written by PyTorch 2.%u\n", trace->torch_from);
+	else if (trace->torch_from && trace->torch_to)
 		neap_buffer_format(out, "  written by PyTorch 2.%u to 2.%u\n", trace->torch_from, trace->torch_to);
 	else if (trace->torch_from)
 		neap_buffer_format(out, "  written by PyTorch 2.%u or newer\n", trace->torch_from);
