@@ -1,5 +1,5 @@
 /* alloc/agent.h: the agent's calls beyond the public ones. They empty the cache or set the limit and return exact
- * figures, give cached memory back for another process, and stop the allocator around a fork.
+ * figures, give cached memory back for the sake of another process, and stop the allocator around a fork.
  *
  * The lock is held from the first figure to the last, so before.reserved - after.reserved = freed_bytes, whatever the
  * program allocates a moment later.
@@ -37,7 +37,7 @@ enum neap_status neap_set_fraction_measured(struct neap_alloc *alloc, double fra
 
 struct neap_given_back {
 	uint64_t bytes;
-	bool more; /* another call may give more: this one reached its maximum, or work is still under way */
+	bool more; /* another call may give back more: this one reached its maximum, or some work is still running */
 };
 
 /* Gives at most 1 GiB of cached pages whose work is done back to the driver, without disturbing this process: it only

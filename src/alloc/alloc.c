@@ -82,7 +82,7 @@ void neap_alloc_destroy(struct neap_alloc *alloc)
 		hook->destroying(alloc);
 	struct neap_device_guard guard = {0};
 	bool entered = neap_device_enter(alloc->device, &guard, NULL) == NEAP_OK;
-	/* Live blocks may have work queued on them, too, so `dirty` does not matter. */
+	/* Live blocks may have queued work too, so `dirty` does not matter. */
 	if (entered && alloc->segments)
 		alloc->cuda->cuCtxSynchronize();
 	neap_pending_fini(alloc, entered);
@@ -185,7 +185,7 @@ bool neap_observe_if_none(struct neap_alloc *alloc, const struct neap_observer *
 	neap_front_part(alloc);
 	if (none)
 		alloc->observer = observer;
-	/* The same observer may have restarted, as the agent's does when it attaches again. */
+	/* The same observer may have restarted: the agent's does when the agent attaches again. */
 	if (alloc->observer == observer)
 		neap_tags_renumber(alloc);
 	neap_alloc_unlock(alloc);

@@ -261,7 +261,8 @@ static bool tree_check(const struct neap_cache *cache, const struct neap_block *
 	return tree_check(cache, node->right, last, count);
 }
 
-/* All trees of a cache, in the order of their sizes: a tree has no other size, and a bit if it has blocks. */
+/* Checks all trees of a cache, in the order of their sizes. A tree has only blocks of its size, and its bit is set if
+ * it has any. */
 static bool cache_check(const struct neap_cache *cache, uint64_t *count)
 {
 	const struct neap_size_trees *sizes = cache->sizes;

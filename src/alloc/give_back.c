@@ -17,8 +17,9 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-#define MOST_BYTES (1ull << 30)   /* limits the time under the lock to some 10 ms */
-#define LANES_NS   NEAP_NS_PER_MS /* a lane's lock is held only for one hit, unless its thread does not run */
+#define MOST_BYTES (1ull << 30) /* limits the time under the lock to some 10 ms */
+/* A lane's lock is held only for one hit, unless the thread that has it does not run */
+#define LANES_NS NEAP_NS_PER_MS
 
 /* Empties the cache of the pool `only`, or (NULL) of all, and sends the event. The lock is held. Enters the
  * context. */
@@ -73,7 +74,7 @@ enum neap_status neap_pool_empty(struct neap_alloc *alloc, uint64_t pool_high, u
 	return status;
 }
 
-/* Reads the figures before. Until measure_end, `nanoseconds` is the time of the beginning. */
+/* Reads the figures before emptying. Until measure_end, `nanoseconds` is the start time. */
 static void measure_begin(struct neap_alloc *alloc, struct neap_emptied *ret_emptied)
 {
 	uint64_t total;
@@ -108,7 +109,7 @@ enum neap_status neap_empty_cache_measured(struct neap_alloc *alloc, struct neap
 	return status;
 }
 
-/* The lock is held, and the fraction was checked. */
+/* Sets the limit. The lock is held, and the fraction was checked. */
 static enum neap_status limit_set(struct neap_alloc *alloc, double fraction, bool *ret_emptied,
 				  uint64_t *ret_freed_bytes, struct neap_error *err)
 {
@@ -180,7 +181,7 @@ static enum neap_status check(struct neap_alloc *alloc, struct neap_error *err)
 	return status;
 }
 
-/* Unmaps idle cached pages of the segment until `most` pages are spare. *ret_more: others will be idle later. */
+/* Unmaps idle cached pages of the segment until `most` pages are spare. *ret_more: other pages will be idle later. */
 static enum neap_status unmap_idle(struct neap_alloc *alloc, struct neap_segment *segment, uint64_t most,
 				   bool *ret_more, struct neap_error *err)
 {

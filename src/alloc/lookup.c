@@ -22,7 +22,7 @@ static struct neap_block_info describe(const struct neap_alloc *alloc, const str
 	};
 }
 
-/* The lowest segment or view in use at or above the address; NULL: none. */
+/* Returns the lowest segment, or view in use, at or above the address; NULL: none. */
 static const struct neap_segment *segment_from(const struct neap_alloc *alloc, uint64_t address)
 {
 	const struct neap_segment *lowest = alloc->segments;

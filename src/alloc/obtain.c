@@ -16,7 +16,7 @@
 #include "alloc/views/views.h"
 #include "base/error.h"
 
-/* The smallest block that fits among the caches of the arena's streams; NULL: none fits. */
+/* Returns the smallest block that fits among the caches of the arena's streams; NULL: none. */
 static struct neap_block *elsewhere(const struct neap_cache *cache, uint64_t bytes)
 {
 	struct neap_block *best = NULL;
@@ -93,7 +93,8 @@ static enum neap_status obtain(struct neap_alloc *alloc, struct neap_cache *cach
 	return status;
 }
 
-/* The same. If that is not enough, and no plan has a region to give up, empties the cache and tries again. */
+/* As obtain(). If there is not enough memory, and no plan has a region to give up, empties the cache and tries
+ * again. */
 static enum neap_status obtain_or_empty(struct neap_alloc *alloc, struct neap_cache *cache, uint64_t bytes,
 					bool capturing, struct neap_block **ret_block, struct neap_error *err)
 {
@@ -143,7 +144,7 @@ static enum neap_status region_obtain(struct neap_alloc *alloc, uint64_t bytes)
 	if (!arena)
 		return NEAP_ENOMEM;
 	arena->planned = true;
-	struct neap_block *none = NULL; /* no view serves a region */
+	struct neap_block *none = NULL; /* a view cannot serve a region */
 	struct neap_cache *cache = neap_cache_of(alloc, home, arena);
 	enum neap_status status = cache ? obtain(alloc, cache, bytes, false, &none, NULL) : NEAP_ENOMEM;
 	/* Also collect pages shared by blocks of two streams, and pages that wait for work of destroyed streams. */

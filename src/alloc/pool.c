@@ -88,8 +88,8 @@ enum neap_status neap_pool_release(struct neap_alloc *alloc, uint64_t pool_high,
 	return status;
 }
 
-/* The first of the pool's CACHED blocks that together hold the wanted bytes; NULL: not all are CACHED. They may be in
- * several caches: those of the streams that freed them, and the idle one. */
+/* Returns the first of the pool's CACHED blocks that together hold the wanted bytes; NULL: some of these are not
+ * CACHED. The blocks may be in several caches: those of the streams that freed them, and the idle one. */
 static struct neap_block *cached_find(const struct neap_alloc *alloc, const struct neap_block_info *wanted)
 {
 	uint64_t end = wanted->address + wanted->bytes;

@@ -16,7 +16,7 @@
 #include "base/error.h"
 
 #define OOM_ATTEMPTS 8
-#define FIT_SAMPLE   8 /* one of so many requests is counted */
+#define FIT_SAMPLE   8 /* one of this many requests is counted */
 
 /* Set while this thread is in an OOM callback, whose own requests ask no other process. */
 static _Thread_local __attribute__((tls_model("initial-exec"))) bool in_oom_callback;
@@ -65,7 +65,7 @@ static enum neap_status find(struct neap_alloc *alloc, struct neap_request *requ
 	}
 	if (!cache)
 		return neap_fail(err, NEAP_ENOMEM, "no host memory for a stream's arena");
-	if (!block) /* before pages move or are stitched for it */
+	if (!block) /* before pages are moved or stitched for the request */
 		block = neap_fit_borrow(alloc, stream, &cache, request->rounded,
 					!small && neap_fit_tight(alloc, request->rounded));
 	if (!block && !pool) {
@@ -100,7 +100,7 @@ static enum neap_status find(struct neap_alloc *alloc, struct neap_request *requ
 	neap_block_take(alloc, block, request->rounded, cache);
 	if (own_class)
 		neap_front_adopt(alloc, stream, block);
-	else /* a lane would count it in the class of its size, the core in that of its arena */
+	else /* a lane would count the block in the class of its size, the core in that of its arena */
 		block->lane = NULL;
 	*ret_block = block;
 	return NEAP_OK;
@@ -209,7 +209,7 @@ enum neap_status neap_free_by_core(struct neap_alloc *alloc, uint64_t address)
 	neap_alloc_lock(alloc);
 	struct neap_block *block = live_block(alloc, address);
 	if (block) {
-		/* Read when it joins them, after its counters. */
+		/* the core reads it when it joins the blocks, after its counters */
 		__builtin_prefetch(block->previous);
 		__builtin_prefetch(block->next);
 		leave_stream(alloc, block);

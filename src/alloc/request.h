@@ -1,5 +1,5 @@
-/* alloc/request.h: the way of a request through the rooms. For the files at the top of src/alloc: they alone take the
- * allocator's lock, and call the rooms' functions with it held.
+/* alloc/request.h: the steps of a request through the rooms. For the files at the top of src/alloc: only they take
+ * the allocator's lock, and they call the rooms' functions with it held.
  */
 #ifndef NEAP_ALLOC_REQUEST_H
 #define NEAP_ALLOC_REQUEST_H

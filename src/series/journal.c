@@ -19,7 +19,7 @@ struct neap_journal {
 	char folder[4096];
 	bool owned;  /* without locks: base/owner.h */
 	int fd;      /* appending */
-	int lock_fd; /* the only one of the lock file: closing any descriptor of the file drops the lock */
+	int lock_fd; /* the only descriptor of the lock file: closing any other would drop the lock */
 	size_t dropped;
 	json_t *records;
 };
@@ -75,7 +75,7 @@ static bool good_line_after(const char *text, size_t length, size_t at)
 	return false;
 }
 
-/* Reads all good lines; *ret_good is where they end. */
+/* Reads all good lines. *ret_good: where they end. */
 static enum neap_status read_lines(const char *path, const char *text, size_t length, json_t *records,
 				   size_t *ret_good, struct neap_error *err)
 {

@@ -261,7 +261,7 @@ void neap_prune_plan(struct neap_prune *prune, const struct neap_prune_rules *ru
 	}
 }
 
-/* Whether the run's folder lies in STATE/runs, whatever its path is called. */
+/* Whether the run's folder lies in STATE/runs, even if its path leads there by links. */
 static bool is_in_state(const char *run_folder, const char *state_folder)
 {
 	char parent[4200], runs[4200];

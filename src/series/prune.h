@@ -23,9 +23,9 @@ struct neap_prune_rules {
 	bool recordings; /* delete only recordings: results, logs and all other files stay */
 	/* Filters. Names are patterns with *, ? and [...]; NULL: any. */
 	const char *series, *name, *outcome;
-	uint64_t since_wall_ns; /* ended then or later; 0: no bound */
+	uint64_t since_wall_ns; /* runs that ended then or later; 0: no bound */
 	/* Bounds. */
-	uint64_t until_wall_ns; /* ended before; 0: none */
+	uint64_t until_wall_ns; /* runs that ended before this time; 0: no bound */
 	bool has_max, has_max_bytes;
 	uint64_t max, max_bytes; /* keep at most this many runs and bytes, the newest */
 	/* Overrides the bounds. */
@@ -58,21 +58,23 @@ void neap_prune_fini(struct neap_prune *prune);
 void neap_prune_plan(struct neap_prune *prune, const struct neap_prune_rules *rules);
 
 struct neap_prune_done {
-	size_t runs, busy, foreign, failed; /* deleted; started meanwhile; with files that are not neap's; others */
-	uint64_t bytes;                     /* freed */
-	char foreign_path[512];             /* the first such file */
-	struct neap_error error;            /* the first failure's */
+	/* Deleted; started since the scan; with files that are not neap's; not deleted for other reasons. */
+	size_t runs, busy, foreign, failed;
+	uint64_t bytes;          /* freed */
+	char foreign_path[512];  /* the first such file */
+	struct neap_error error; /* the first failure's */
 };
 
 void neap_prune_apply(const struct neap_prune *prune, bool recordings, struct neap_prune_done *ret_done);
 
-/* The limit for the recordings in STATE/runs: above it, the end of a run there that recorded deletes those of the
- * oldest runs. NEAP_RECORDINGS_MAX in the environment sets another size, or "unlimited". */
+/* The limit for the recordings in STATE/runs. When a run there ends that recorded, and they exceed the limit, the
+ * recordings of the oldest runs are deleted. NEAP_RECORDINGS_MAX in the environment sets another size, or
+ * "unlimited". */
 #define NEAP_PRUNE_DEFAULT_BYTES (1ull << 30)
 #define NEAP_PRUNE_VARIABLE      "NEAP_RECORDINGS_MAX"
 
-/* Applies that limit if the run that ends lies in STATE/runs and has `recorded`: else nothing was added there, and no
- * folder is read. Errors: NEAP_EPARSE for a variable that is not a size, after any run in STATE/runs; then nothing is
+/* Applies that limit if the run lies in STATE/runs and has `recorded`; else it reads no folder, since no recording
+ * was added there. Errors: NEAP_EPARSE, after any run in STATE/runs, if the variable is not a size; then nothing is
  * deleted. */
 enum neap_status neap_prune_default(const char *state_folder, const char *run_folder, bool recorded,
 				    struct neap_prune_done *ret_done, struct neap_error *err);

@@ -21,10 +21,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Whether the rest of a name is empty, or the suffix of a file that is still being written. */
+/* Whether a name's rest is empty, or is the suffix of a file that is still being written. */
 static bool is_end(const char *rest) { return !*rest || !strncmp(rest, ".tmp-", 5) || !strcmp(rest, ".part"); }
 
-/* Whether a name is the prefix, a number and `ending`; if `ending` is NULL, the prefix and the six letters of
+/* Whether a name is the prefix, a number and `ending`. If `ending` is NULL: the prefix and the six letters of
  * mkstemp. */
 static bool has_suffix(const char *name, const char *prefix, const char *ending)
 {
@@ -235,7 +235,7 @@ void neap_prune_apply(const struct neap_prune *prune, bool recordings, struct ne
 {
 	struct held_series held = {0};
 	struct neap_prune_done done = {0};
-	for (size_t i = prune->count; i-- > 0;) { /* oldest first: if it stops, the newest remain */
+	for (size_t i = prune->count; i-- > 0;) { /* oldest first: if it is interrupted, the newest remain */
 		const struct neap_prune_run *run = &prune->runs[i];
 		if (!run->goes)
 			continue;

@@ -74,7 +74,7 @@ void neap_series_keep(struct neap_series *series, const struct neap_result *resu
 	series->history_behind = true;
 }
 
-/* Sets `now` to this step's attempt; opens the attempt if it is not under way yet. */
+/* Sets `now` to this step's attempt. If the attempt is not in `running` yet, adds it. */
 static enum neap_status turn_to(struct neap_series *series, struct neap_step step, struct neap_error *err)
 {
 	struct neap_running *free_one = NULL;
@@ -85,7 +85,7 @@ static enum neap_status turn_to(struct neap_series *series, struct neap_step ste
 		if (series->now->of == series->spec->count)
 			free_one = series->now;
 	}
-	if (!free_one) /* the journal has more open attempts than any file allows */
+	if (!free_one) /* the journal has more open attempts than a file allows */
 		return neap_fail(err, NEAP_EPARSE, "more than %d attempts are under way", NEAP_SPEC_PARALLEL);
 	series->now = free_one;
 	enum neap_status status =
@@ -100,7 +100,7 @@ static enum neap_status turn_to(struct neap_series *series, struct neap_step ste
 	return status;
 }
 
-/* For an attempt started before a kill: reads its needs and device from the journal. */
+/* Reads the needs and device of an attempt that started before a kill from the journal. */
 static void recall_place(struct neap_series *series, struct neap_running *running)
 {
 	const struct neap_series_end *end = &series->state.ends[running->of];
@@ -111,12 +111,12 @@ static void recall_place(struct neap_series *series, struct neap_running *runnin
 		if (*end->device)
 			running->device = neap_series_headroom_find(&series->headroom, end->device);
 		if (running->device >= series->headroom.count)
-			return; /* device unknown: experiments that need memory wait for its end */
+			return; /* its device is unknown, so experiments that need memory wait for its end */
 	}
 	running->placed = true;
 }
 
-/* Finds a device for the experiment beside the running ones. False: there is none yet. */
+/* Finds a device for the experiment beside those that run. False: there is none yet. */
 static bool find_place(struct neap_series *series, const struct neap_experiment *experiment,
 		       const struct neap_needs *needs, size_t *ret_device)
 {

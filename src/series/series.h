@@ -32,22 +32,23 @@ struct neap_series_options {
 	const char *state_folder; /* where history.db and series/ are */
 	const char *program;      /* neap's own, to start supervisors */
 	bool resume;
-	bool only_failed;       /* with `resume`: rerun only failed experiments */
-	const char *estimate;   /* GPUs to estimate unknown needs for, as of neap_estimate_plan; NULL: no estimates */
-	bool estimate_in_place; /* estimates write the programs' files for real */
-	bool quiet;             /* supervisors log nothing but errors */
+	bool only_failed; /* with `resume`: rerun only failed experiments */
+	/* The GPUs for which to estimate unknown needs, as for neap_estimate_plan; NULL: no estimates. */
+	const char *estimate;
+	bool estimate_in_place;                        /* estimates write the programs' files for real */
+	bool quiet;                                    /* supervisors log only errors */
 	void (*line)(void *context, const char *text); /* progress, for people */
 	/* Called several times a second while an experiment runs; NULL: not called */
 	void (*progress)(void *context, const struct neap_series_progress *progress);
 	void *line_context;                      /* for `line` and `progress` */
 	const volatile sig_atomic_t *interrupts; /* how often the user has asked to stop; NULL: never */
-	const struct neap_clock *clock;          /* NULL: the system's. The supervisors know nothing of it */
+	const struct neap_clock *clock;          /* NULL: the system's. The supervisors do not use it */
 };
 
 struct neap_series_summary {
 	char folder[4096];
 	char report[4096];           /* the page's path; "" while unfinished */
-	struct neap_result *results; /* one per experiment, in the file's order; NULL while unfinished */
+	struct neap_result *results; /* one for each experiment, in the file's order; NULL while unfinished */
 	size_t count;
 	struct neap_comparison *comparisons; /* in the file's order; NULL while unfinished */
 	size_t comparison_count;
@@ -63,7 +64,7 @@ struct neap_series_summary {
 enum neap_status neap_series_run(const struct neap_spec *spec, const struct neap_series_options *options,
 				 struct neap_series_summary *ret_summary, struct neap_error *err);
 
-/* Reports what resuming would keep and run, without doing it. Errors: as above. */
+/* Reports what resuming would keep and run, but starts nothing. Errors: as above. */
 enum neap_status neap_series_preview(const struct neap_spec *spec, const struct neap_series_options *options,
 				     struct neap_error *err);
 

@@ -117,7 +117,7 @@ static enum neap_status make_arguments(const struct neap_attempt *attempt, const
 		{"--run-id", run_id},
 		{"--name", experiment->name},
 		{"--needs", needs},
-		/* without rules there is nothing to retry with */
+		/* a retry needs the rules of on_oom */
 		{"--retries", experiment->on_oom ? experiment->retries : NULL},
 	};
 	bool failed = neap_argv_add(argv, "neap") || neap_argv_add(argv, "run");
@@ -154,13 +154,13 @@ static void leave_name(const char *path)
 	neap_file_write(path, text, strlen(text), NULL);
 }
 
-/* Sets NEAP_SERIES, by which processes of one series find each other (src/agent/peers.c). It does not depend on the
- * path of the series' folder. */
+/* Sets NEAP_SERIES, by which the processes of one series find each other (src/agent/peers.c). Its value does not
+ * depend on the path of the series' folder. */
 static void name_series(const struct neap_attempt *attempt)
 {
 	char path[sizeof attempt->folder + 8], name[64];
 	struct stat folder;
-	unsetenv("NEAP_SERIES"); /* may be set by a series that runs this one */
+	unsetenv("NEAP_SERIES"); /* a series that runs this one may have set it */
 	snprintf(path, sizeof path, "%s/../..", attempt->folder);
 	if (stat(path, &folder) != 0)
 		return;
@@ -197,7 +197,7 @@ static int prepare(void *context)
 	return 0;
 }
 
-/* Becomes the supervisor. Returns only if that fails, which the log then says. */
+/* Becomes the supervisor. Returns only if that fails; then the log has the reason. */
 static void become(struct start *start)
 {
 	int cause = neap_spawn_become(&(struct neap_spawn){.program = start->program,
@@ -214,7 +214,7 @@ static int start_when_told(void *context)
 	struct start *start = context;
 	char byte;
 	close(start->go[1]);
-	if (!neap_fd_read(start->go[0], &byte, 1, NULL)) { /* else the attempt is not ours */
+	if (!neap_fd_read(start->go[0], &byte, 1, NULL)) { /* else another process has the attempt */
 		leave_name(start->name_path);
 		become(start);
 	}
@@ -325,7 +325,7 @@ void neap_attempt_sleep(struct neap_attempt *attempt, int timeout_ms)
 {
 	struct pollfd ended = {.fd = attempt->pidfd, .events = POLLIN};
 	const struct neap_deadline now = neap_deadline_in(neap_clock_system(), 0);
-	poll(&ended, 1, timeout_ms); /* a negative descriptor is only a sleep */
+	poll(&ended, 1, timeout_ms); /* if there is no pidfd, poll only sleeps */
 	if (attempt->child && neap_spawn_wait(attempt->child, now, &attempt->exit_code)) {
 		attempt->child = 0;
 		neap_fd_close(&attempt->pidfd);

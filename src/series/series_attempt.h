@@ -24,7 +24,7 @@ struct neap_attempt {
 	char folder[4096];
 	int lock_fd;   /* we hold it until the supervisor has it; -1 */
 	bool owned;    /* without locks: we own the folder until the supervisor does (base/owner.h) */
-	pid_t child;   /* our own supervisor; 0: adopted, or none */
+	pid_t child;   /* our own supervisor; 0: another process started it, or there is none */
 	int pidfd;     /* of `child`; -1 */
 	int log_fd;    /* RUN/neap.log, read as it grows; -1 */
 	int exit_code; /* of our own supervisor once reaped; 128 + signal; -1 unknown */

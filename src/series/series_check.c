@@ -31,7 +31,7 @@ static enum neap_status check_one(const struct neap_experiment *experiment, stru
 	bool automatic = experiment->on_oom && !strcmp(experiment->on_oom, "auto");
 	if (!status && automatic) {
 		status = neap_ladder_auto(experiment->command.items, parameters, &ladder, &argv, err);
-		if (status == NEAP_ENOENT && !parameters->count) /* the program is asked, once it runs */
+		if (status == NEAP_ENOENT && !parameters->count) /* the program reports its batch once it runs */
 			status = NEAP_OK;
 		if (status)
 			neap_error_prefix(err, "on_oom");
@@ -67,7 +67,7 @@ enum neap_status neap_series_check(const struct neap_spec *spec, const char *fil
 	return NEAP_OK;
 }
 
-/* Whether `name`, of a folder on PATH or relative to `directory`, can be executed. */
+/* Whether `name` can be executed; `name` is in a folder on PATH or relative to `directory`. */
 static bool is_there(const char *name, const char *directory)
 {
 	const char *path = getenv("PATH");

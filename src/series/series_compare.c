@@ -1,6 +1,6 @@
-/* series/series_compare.c: compares experiments as the file asks, from both recordings. Of several attached
- * processes, the one with the highest peak counts. Like the rest of the report, it needs only the folders, so it can
- * be made again. */
+/* series/series_compare.c: compares experiments as the file asks, by their recordings. If a run attached several
+ * processes, the one with the highest peak counts. Like the rest of the report, a comparison needs only the folders,
+ * so it can be made again. */
 #include "series/series_internal.h"
 
 #include "analyze/lanes.h"
@@ -73,7 +73,7 @@ static void fill_side(const struct neap_record *record, struct side *side)
 	side->demand_known = neap_demand_at_peak(record, &side->demand);
 }
 
-/* Reads an experiment's last attempt; only its name if there is no recording. */
+/* Reads an experiment's last attempt. Without a recording, reads only the name. */
 static void read_side(const struct neap_series *series, size_t at, struct side *side)
 {
 	const char *name = series->spec->experiments[at].name;
@@ -105,7 +105,7 @@ enum neap_status neap_series_compare(struct neap_series *series, struct neap_err
 	summary->comparisons = calloc(spec->count, sizeof *summary->comparisons);
 	if (!summary->comparisons)
 		return neap_fail(err, NEAP_ENOMEM, "comparing a series' experiments: out of memory");
-	size_t read = spec->count; /* the experiment in `other`: many may be compared to the same */
+	size_t read = spec->count; /* the experiment that `other` has: many may be compared to the same one */
 	struct side run, other = {0};
 	for (size_t i = 0; i < spec->count; i++) {
 		const char *to = spec->experiments[i].compare_to;

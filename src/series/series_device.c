@@ -1,4 +1,4 @@
-/* series/series_device.c: handles missing devices: mistyped, not yet there, or lost.
+/* series/series_device.c: handles devices that are missing: mistyped, not there yet, or lost.
  *
  *   named in the file, and not there when the series begins      refused, with a list of the devices
  *   not there when an attempt begins                             retried for wait_limit, if one was ever seen
@@ -14,7 +14,7 @@
 #include <string.h>
 #include <strings.h>
 
-#define WAIT_NS (600ull * NEAP_NS_PER_S) /* by default */
+#define WAIT_NS (600ull * NEAP_NS_PER_S) /* the default of wait_limit */
 #define POLL_NS (200 * NEAP_NS_PER_MS)
 #define NAP_MS  25
 
@@ -22,7 +22,8 @@ static uint64_t limit_of(const struct neap_experiment *experiment)
 {
 	uint64_t limit_ns = WAIT_NS;
 	if (experiment->wait_limit)
-		neap_duration_parse(experiment->wait_limit, &limit_ns, NULL); /* checked when the file was read */
+		/* It was checked when the file was read. */
+		neap_duration_parse(experiment->wait_limit, &limit_ns, NULL);
 	return limit_ns;
 }
 

@@ -41,7 +41,8 @@ static bool is_changed(const struct neap_series *series, size_t at)
 {
 	char key[NEAP_EXPERIMENT_KEY_CAPACITY];
 	neap_experiment_key(&series->spec->experiments[at], key);
-	if (!series->state.ends[at].key[0]) /* journal of an earlier version: compare only the whole file */
+	/* A journal of an earlier version has no keys, so compare the whole file. */
+	if (!series->state.ends[at].key[0])
 		return series->state.edited;
 	return strcmp(series->state.ends[at].key, key) != 0;
 }
@@ -59,7 +60,7 @@ static enum fate fate_of(const struct neap_series *series, size_t at)
 	return experiment->ended ? FATE_KEPT : FATE_LEFT;
 }
 
-/* Fails unless an attempt that was started from another version of the file has ended. */
+/* Fails if an attempt still runs that was started from another version of the file. */
 static enum neap_status check_open(const struct neap_series *series, const char *name, uint32_t number,
 				   struct neap_error *err)
 {
@@ -84,7 +85,7 @@ static enum neap_status check_all_open(const struct neap_series *series, const e
 	for (size_t i = 0; i < state->count && !status; i++) {
 		if (!state->experiments[i].open || !is_changed(series, i))
 			continue;
-		/* else the end of the old attempt would count as the new one's */
+		/* Otherwise the end of the old attempt would count as the new one's. */
 		status = check_open(series, series->spec->experiments[i].name, state->experiments[i].attempts, err);
 		if (!status && fates[i] == FATE_LEFT) /* --only-failed */
 			status =
@@ -151,7 +152,7 @@ static void end_leftovers(const struct neap_series *series, const enum fate *fat
 			neap_series_end_leftovers(series, series->state.ends[i].run_id);
 }
 
-/* Leaves experiments out this time. Still waits for running attempts. */
+/* Marks the experiments that this run omits. It still waits for running attempts. */
 static void leave_out(struct neap_series *series, const enum fate *fates)
 {
 	for (size_t i = 0; i < series->state.count; i++) {
@@ -215,7 +216,7 @@ enum neap_status neap_series_preview(const struct neap_spec *spec, const struct 
 		status = neap_path_join(path, sizeof path, folder, "journal");
 	if (status)
 		return status;
-	if (access(path, F_OK)) { /* opening would make it */
+	if (access(path, F_OK)) { /* opening would create it */
 		neap_series_report_line(&series, "nothing of this series has run yet");
 		return NEAP_OK;
 	}

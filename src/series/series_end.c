@@ -27,7 +27,7 @@ static const char *name_of(const struct neap_series *series, struct neap_step st
 	return series->spec->experiments[step.experiment].name;
 }
 
-/* A supervisor whose lock is free is about to exit: reap it before dropping its attempt. */
+/* Called when the supervisor's lock is free, so it is about to exit: reaps it before its attempt is dropped. */
 static void reap(struct neap_running *running)
 {
 	for (int i = 0; running->attempt.child && i < GONE_LOOKS; i++)
@@ -58,7 +58,7 @@ void neap_series_report_end(const struct neap_series *series, struct neap_step s
 				result->rung, *result->evidence ? ": " : "", result->evidence);
 }
 
-/* An attempt whose result cannot be read is lost, and reported as lost. */
+/* Loses an attempt whose result cannot be read, and reports that. */
 static enum neap_status lose_damaged(struct neap_series *series, struct neap_step step, struct neap_error *err)
 {
 	series->unbegun = 0;
@@ -229,7 +229,8 @@ enum neap_status neap_series_lose(struct neap_series *series, struct neap_step s
 	return report_lost(series, step, began, canceled, code, err);
 }
 
-/* Its supervisor was killed after its command had ended: ends the command's leftovers and makes the result. */
+/* Called when the supervisor was killed after its command had ended: ends the command's leftovers and makes the
+ * result. */
 enum neap_status neap_series_take_ended(struct neap_series *series, struct neap_step step, struct neap_error *err)
 {
 	reap(series->now);

@@ -11,15 +11,15 @@
 #include "series/series_state.h"
 #include "store/history.h"
 
-/* An attempt under way. */
+/* An attempt that has started and not ended. */
 struct neap_running {
 	struct neap_attempt attempt;
 	struct neap_series *series;
-	size_t of;   /* index of the experiment; count: the slot is free, and the other fields mean nothing */
+	size_t of;   /* index of the experiment; count: the slot is free, and the other fields have no meaning */
 	bool placed; /* its needs and device are known: we started it, or the journal has them */
 	struct neap_needs needs;
-	size_t device;        /* in `headroom`; NEAP_PACKING_ANY: none in particular */
-	bool announced;       /* adopted, and reported that we wait for it */
+	size_t device;        /* its index in `headroom`; NEAP_PACKING_ANY: it was given no device */
+	bool announced;       /* an earlier process started it, and we have reported that we wait for it */
 	bool asked;           /* usual_ns was read from the history */
 	uint64_t usual_ns;    /* its usual time; 0: unknown */
 	sig_atomic_t cancels; /* how often it was asked to end */
@@ -32,14 +32,14 @@ struct neap_series {
 	struct neap_journal *journal;
 	struct neap_series_state state;
 	struct neap_history *history; /* NULL: it cannot be opened; the series runs without it */
-	bool history_behind;          /* the history lacks a result: put all of them again at the end */
+	bool history_behind;          /* the history lacks a result: put all results into it again at the end */
 	struct neap_running running[NEAP_SPEC_PARALLEL];
 	struct neap_running *now; /* the one of `running` that the current step is about */
 	struct neap_series_headroom headroom;
 	bool journal_torn;    /* writing a record failed: no other record can follow */
 	bool ending;          /* an error occurred: start nothing more */
 	unsigned unbegun;     /* how many of our supervisors in a row ended before they started their command */
-	bool device_seen;     /* a run of ours had a device: if there is none now, it is lost */
+	bool device_seen;     /* a run of ours had a device, so if there is no device now, it was lost */
 	uint64_t progress_ns; /* when progress was last shown */
 	size_t device_of;     /* the experiment that waits for a device; count: none */
 	uint64_t device_since_ns;
@@ -59,17 +59,18 @@ void neap_series_show(struct neap_running *running);
 
 /* series_end.c: the kinds of steps that end an attempt or an experiment. */
 
-/* The attempt has a result: journals its end, and drops the attempt. */
+/* Called when the attempt has a result: journals its end, and drops the attempt. */
 enum neap_status neap_series_take(struct neap_series *series, struct neap_step step, struct neap_error *err);
 
-/* The attempt has no result. Only an attempt that began can be lost. */
+/* Called when the attempt has no result. Only an attempt that began can be lost. */
 enum neap_status neap_series_lose(struct neap_series *series, struct neap_step step, bool began,
 				  struct neap_error *err);
 
-/* Its supervisor was killed after its command had ended: ends the command's leftovers and makes the result. */
+/* Called when the supervisor was killed after its command had ended: ends the command's leftovers and makes the
+ * result. */
 enum neap_status neap_series_take_ended(struct neap_series *series, struct neap_step step, struct neap_error *err);
 
-/* The experiment's attempts were lost too often. */
+/* Called when the experiment has lost too many attempts. */
 enum neap_status neap_series_give_up(struct neap_series *series, struct neap_step step, struct neap_error *err);
 
 /* Prints the supervisor's last lines and drops the attempt. Does nothing if there is none. */
@@ -86,8 +87,8 @@ enum neap_status neap_series_append(struct neap_series *series, json_t *entry, s
 void neap_series_report_end(const struct neap_series *series, struct neap_step step,
 			    const struct neap_result *result);
 
-/* Whether retry_failed asks for another attempt. Never after an OOM, for which there is the ladder, and never after a
- * limit, which would stop it again. */
+/* Whether retry_failed asks for another attempt. It never does after an OOM, which the ladder handles, nor after a
+ * limit, which would stop the next attempt too. */
 bool neap_series_is_to_be_retried(const struct neap_series *series, struct neap_step step,
 				  const struct neap_result *result);
 
@@ -95,8 +96,8 @@ bool neap_series_is_to_be_retried(const struct neap_series *series, struct neap_
 bool neap_series_is_deviceless(const struct neap_series *series, struct neap_step step,
 			       const struct neap_result *result);
 
-/* series_edit.c: if the file was edited since, or with --only-failed: reports and journals which experiments are kept
- * and which run. `dry_run`: only reports. Errors: NEAP_EBUSY while an attempt from before the edit still runs;
+/* series_edit.c: if the file was edited, or with --only-failed: reports and journals which experiments are kept and
+ * which run. `dry_run`: only reports. Errors: NEAP_EBUSY while an attempt from before the edit still runs;
  * NEAP_ENOENT for --only-failed when nothing has started. */
 enum neap_status neap_series_edit(struct neap_series *series, bool dry_run, struct neap_error *err);
 
@@ -135,8 +136,8 @@ enum neap_status neap_series_estimate(struct neap_series *series, struct neap_er
  * which wait, and all if there is no driver. Errors: NEAP_ENODEVICE, with a list of the devices. */
 enum neap_status neap_series_device_check(const struct neap_spec *spec, struct neap_error *err);
 
-/* A supervisor found no device: waits a while and returns true for another attempt; false when there is no reason to
- * retry, or the time is up. *ret_status: NEAP_ECANCELED when interrupted meanwhile. */
+/* Called when a supervisor found no device. Waits a while and returns true if another attempt should be made; false
+ * if there is no reason to retry, or the time is up. *ret_status: NEAP_ECANCELED if the user interrupted the wait. */
 bool neap_series_device_wait(struct neap_series *series, struct neap_step step, enum neap_status *ret_status,
 			     struct neap_error *err);
 

@@ -14,7 +14,8 @@
 
 /* --- what is known --- */
 
-/* Finds needs that an earlier run of the same command measured for this series; else estimated ones. False: neither.
+/* Finds the needs that an earlier run of the same command measured in this series, else the estimated ones. False:
+ * there are neither.
  */
 static bool find_needs(struct neap_series *series, const struct neap_experiment *experiment,
 		       char text[NEAP_UNITS_CAPACITY], char words[64])
@@ -62,7 +63,7 @@ static bool is_asked_for(struct neap_series *series, size_t at)
 
 static bool go_on(void *context) { return neap_series_interrupts(context) == 0; }
 
-/* The experiment's device in the file, in the form of CUDA_VISIBLE_DEVICES. NULL: any device. */
+/* Returns the device that the file gives the experiment, as CUDA_VISIBLE_DEVICES names it. NULL: any device. */
 static const char *device_of(struct neap_series *series, const struct neap_experiment *experiment)
 {
 	if (!experiment->device)

@@ -22,7 +22,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define WIDTH_LEAST 20 /* columns: less shows nothing that could be read */
+#define WIDTH_LEAST 20 /* columns; a shorter line would not be readable */
 
 #define RECORDINGS 64
 
@@ -78,7 +78,8 @@ static void add_pages(const struct neap_series *series, const struct neap_attach
 			uint64_t limit_bytes = device_bytes(series, device->device_uuid);
 			run->used_bytes += reserved > 0 ? (uint64_t)reserved : 0;
 			if (device->limit_bytes < limit_bytes)
-				limit_bytes = device->limit_bytes; /* limits reserved bytes, without the context */
+				/* The limit is on reserved bytes, without the context. */
+				limit_bytes = device->limit_bytes;
 			else if (device->context_bytes < limit_bytes)
 				run->used_bytes += device->context_bytes;
 			if (limit_bytes < run->limit_bytes)
@@ -87,7 +88,8 @@ static void add_pages(const struct neap_series *series, const struct neap_attach
 	}
 }
 
-/* The remaining time, if the run takes as long as last time. Reads the history once per attempt. */
+/* Returns the remaining time, assuming that the run takes as long as its last one. Reads the history once for each
+ * attempt. */
 static uint64_t left_ns(struct neap_series *series, struct neap_running *running, uint64_t passed_ns)
 {
 	const struct neap_experiment *experiment = &series->spec->experiments[running->of];
@@ -132,7 +134,7 @@ void neap_series_progress_show(struct neap_series *series)
 
 /* --- the line --- */
 
-/* Whole seconds below a minute. */
+/* Formats a time; below a minute, in whole seconds. */
 static const char *format_time(uint64_t ns, char text[NEAP_UNITS_CAPACITY])
 {
 	if (ns >= 60 * NEAP_NS_PER_S)

@@ -17,15 +17,18 @@ struct neap_series_progress {
 		uint64_t elapsed_ns; /* since its attempt began */
 		uint64_t step;       /* 0: unknown */
 		double loss;         /* NaN: unknown */
-		uint64_t used_bytes; /* reserved by its allocators, plus its contexts if the limit is the device's; 0:
-					not attached */
-		uint64_t limit_bytes; /* a fraction of the device, or all it has; UINT64_MAX unknown */
-		uint64_t left_ns; /* as long as its last successful run took, less what has passed; UINT64_MAX unknown
-				   */
+		/* The bytes that its allocators reserve, with the contexts if the limit is the device's; 0: not
+		 * attached */
+		uint64_t used_bytes;
+		/* The fraction of the device that it may use, or the whole device; UINT64_MAX: unknown. */
+		uint64_t limit_bytes;
+		/* The time that its last successful run took, minus the elapsed time; UINT64_MAX: unknown. */
+		uint64_t left_ns;
 	} running[NEAP_SPEC_PARALLEL];
 };
 
-/* The line, at most `width` columns; "" if nothing runs or nothing would fit. Pure. `capacity`: of ret_text. */
+/* Formats the line, at most `width` columns. "" if nothing runs, or if the width is too small for any of it. Pure.
+ * `capacity`: of ret_text. */
 void neap_series_progress_format(const struct neap_series_progress *progress, size_t width, char *ret_text,
 				 size_t capacity);
 

@@ -179,7 +179,7 @@ static enum neap_status apply_start(struct neap_series_state *state, size_t at, 
 	strcpy(state->ends[at].device, device);
 	snprintf(state->ends[at].key, sizeof state->ends[at].key, "%s", neap_json_get_text(record, "key"));
 	strcpy(state->ends[at].run_id, run_id);
-	state->ends[at].submission = 0; /* no task is left for the next attempt */
+	state->ends[at].submission = 0; /* no task runs the next attempt any more */
 	experiment->attempts = attempt;
 	experiment->open = true;
 	return NEAP_OK;

@@ -22,10 +22,10 @@
 #define KEYS_SHOWN      160 /* bytes: more do not fit into a message */
 #define GRID_PARAMETERS 16
 
-/* Everything a key's reader may need. Settings readers use `experiment`. */
+/* Everything that a key's reader may need. Readers of settings use `experiment`. */
 struct reader {
 	struct neap_spec *spec;
-	struct neap_experiment *experiment; /* being filled */
+	struct neap_experiment *experiment; /* the experiment that is being filled */
 	struct neap_experiment *defaults;
 	struct neap_argv *grid;      /* one list of values per parameter */
 	struct neap_argv grid_names; /* the parameters */
@@ -571,7 +571,8 @@ size_t neap_spec_find(const struct neap_spec *spec, const char *name)
 	uint64_t at = 0;
 	if (!neap_map_get(&spec->names, neap_spec_hash(name, strlen(name)), &at))
 		return spec->count;
-	while (at < spec->count && strcmp(spec->experiments[at].name, name)) /* others with its hash come later */
+	/* Further names with its hash come later. */
+	while (at < spec->count && strcmp(spec->experiments[at].name, name))
 		at++;
 	return (size_t)at;
 }

@@ -15,7 +15,8 @@
  *
  * The settings of an experiment are the defaults, changed by its own keys; params and env are merged key by key. A
  * grid is expanded here (the last parameter varies fastest), so the rest of neap knows plain experiments only.
- * `{param}` in a command stays as it is: `neap run` replaces it at every attempt. Values are texts, as written.
+ * `{param}` in a command stays as it is: `neap run` replaces it at every attempt. Values are texts, as the file has
+ * them.
  *
  * The file is untrusted: at most 1 MiB, 10 000 experiments, 16 grid parameters; every value has its type
  * checked.
@@ -83,14 +84,14 @@ enum neap_status neap_spec_parameter_names(const struct neap_spec *spec, struct 
  * the message begins with "FILE:LINE: ". */
 enum neap_status neap_series_check(const struct neap_spec *spec, const char *file, struct neap_error *err);
 
-/* series_check.c. Whether the experiment's command can be executed, looked up as execvp does. Assumed of one with a
- * PATH of its own. */
+/* series_check.c. Whether the experiment's command can be executed; it is searched for as execvp does. True if the
+ * experiment's environment sets a PATH of its own. */
 bool neap_experiment_has_command(const struct neap_experiment *experiment);
 
 #define NEAP_EXPERIMENT_KEY_CAPACITY 17
 
-/* A hash of an experiment's command, parameters and environment, in 16 hexadecimal digits. Measurements hold only for
- * the same key. */
+/* Writes a hash of an experiment's command, parameters and environment, as 16 hexadecimal digits. A measurement is
+ * used only for an experiment with the same key. */
 void neap_experiment_key(const struct neap_experiment *experiment, char ret_key[NEAP_EXPERIMENT_KEY_CAPACITY]);
 
 /* FNV-1a, 64 bits. Source: Fowler, Noll, Vo, "The FNV Non-Cryptographic Hash Algorithm", IETF draft. It detects

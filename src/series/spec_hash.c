@@ -18,7 +18,8 @@ void neap_experiment_key(const struct neap_experiment *experiment, char ret_key[
 {
 	const struct neap_argv *const lists[] = {&experiment->command, &experiment->params, &experiment->env};
 	uint64_t hash = neap_spec_hash("", 0);
-	/* hash each word with its terminator and each list with its length, so that different lists differ in bytes
+	/* Hash each word with its terminator and each list with its length, so that different lists have different
+	 * bytes.
 	 */
 	for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
 		uint64_t count = lists[i]->count;

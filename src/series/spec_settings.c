@@ -38,8 +38,9 @@ static bool is_bound(const char *text)
 
 static bool is_switch(const char *text) { return !strcmp(text, "true") || !strcmp(text, "false"); }
 static bool is_text(const char *text) { return *text != '\0'; }
-static bool is_folder(const char *text) { return *text && *text != '~' && *text != '$'; } /* neap expands neither */
-static bool is_any(const char *text) { return text != NULL; } /* checked later, by what it is about */
+/* neap expands neither of them. */
+static bool is_folder(const char *text) { return *text && *text != '~' && *text != '$'; }
+static bool is_any(const char *text) { return text != NULL; } /* checked later, by the code that uses it */
 
 #define SIZE     is_size, "a size above 0 such as 20GiB"
 #define DURATION is_duration, "a duration such as 90s, 15m or 2h"

@@ -8,10 +8,11 @@
 
 struct neap_setting {
 	const char *key;
-	size_t offset; /* of its text in struct neap_experiment */
+	size_t offset; /* where struct neap_experiment has its text */
 	bool (*is_good)(const char *text);
 	const char *expected; /* describes the allowed values */
-	const char *option;   /* of neap run, with the text as its value; NULL: only the series uses it */
+	/* The option of `neap run` that gets the text as its value; NULL: only the series uses it. */
+	const char *option;
 	bool only_experiment; /* not in defaults */
 };
 

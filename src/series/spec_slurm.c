@@ -54,7 +54,7 @@ static const struct setting {
 	{0},
 };
 
-/* Options of sbatch that neap gives itself, or that would change what neap reads from it. */
+/* Options of sbatch that neap itself gives, or that would change the output that neap reads. */
 static const char *const own_options[] = {"array",   "clusters", "error", "help",      "input",
 					  "output",  "parsable", "quiet", "test-only", "usage",
 					  "verbose", "version",  "wait",  "wrap",      NULL};

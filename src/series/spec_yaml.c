@@ -21,7 +21,7 @@ struct neap_yaml_node {
 	enum neap_yaml_kind kind;
 	uint32_t line, column;
 	uint32_t count;   /* TEXT: bytes; LIST: items; MAPPING: pairs */
-	uint32_t span;    /* nodes, this one and all below it */
+	uint32_t span;    /* how many nodes: this one and all below it */
 	const char *text; /* TEXT: points into the tree; not terminated */
 };
 
@@ -99,7 +99,7 @@ static enum neap_status parse_apart(const char *text, size_t length, struct neap
 /* --- the tree ----------------------------------------------------------------------------------------------------
  */
 
-/* Makes the node at *at and those below it. False: the tree is not whole. */
+/* Makes the node at *at and all nodes below it. False: the tree is cut short. */
 static bool make_nodes(struct neap_yaml_document *document, size_t *at)
 {
 	struct neap_yaml_flat flat;

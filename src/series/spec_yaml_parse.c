@@ -128,7 +128,7 @@ static enum neap_status put_children(struct writer *writer, struct place at, int
 static enum neap_status put_node(struct writer *writer, struct place at, int depth)
 {
 	size_t length = 0;
-	if (depth > DEPTH) /* an alias to its own ancestor: never read this deep */
+	if (depth > DEPTH) /* an alias to its own ancestor: reading stops at this depth */
 		at.node = NULL;
 	if (writer->nodes >= NEAP_YAML_NODES || writer->tree->length > NEAP_YAML_BYTES)
 		return neap_fail_at(writer->err, at.line, at.column,

@@ -63,12 +63,13 @@ size_t neap_step_open(const struct neap_step_experiment *experiments, size_t cou
 /* The next step for an open attempt in this state: WAIT, TAKE, SKIP or LOSE. */
 enum neap_step_kind neap_step_of_open(enum neap_step_found found);
 
-/* The next step beside the open attempts, at most `parallel`: START, GIVE_UP or FINISH; WAIT (for any of them,
- * experiment `count`) if that many are open or no other experiment is left. */
+/* Returns the next step besides the open attempts: START, GIVE_UP or FINISH. Returns WAIT (with experiment `count`,
+ * for any of them) if `parallel` attempts are open, or if no other experiment is left. */
 struct neap_step neap_step_beside(const struct neap_step_experiment *experiments, size_t count, size_t parallel,
 				  uint32_t limit);
 
-/* Does both, for one experiment at a time. `found`: the first open attempt's state; ignored if there is none. */
+/* Decides for a series that runs one experiment at a time. `found`: the state of the first open attempt; ignored if
+ * there is none. */
 struct neap_step neap_step_next(const struct neap_step_experiment *experiments, size_t count,
 				enum neap_step_found found, uint32_t limit);
 

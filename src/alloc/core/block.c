@@ -201,7 +201,7 @@ struct neap_block *neap_block_adopt(struct neap_alloc *alloc, struct neap_block 
 				    struct neap_cache *cache)
 {
 	neap_block_unindex(alloc, block);
-	block->state = NEAP_BLOCK_LIVE; /* so that the rest does not join it */
+	block->state = NEAP_BLOCK_LIVE; /* so that the rest is not joined with it */
 	if (block->bytes > bytes)
 		neap_block_settle(alloc, neap_block_cut(alloc, block, bytes), NEAP_BLOCK_CACHED);
 	bool done = !block_stream(block) || block->stamp <= block_stream(block)->done;

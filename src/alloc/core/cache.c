@@ -90,7 +90,7 @@ static struct neap_block *tree_join(struct neap_block *left, struct neap_block *
 	return root;
 }
 
-/* The subtree's root afterwards. */
+/* Removes a block. Returns the root of the subtree afterwards. */
 static struct neap_block *tree_remove_tracked(struct neap_block *tree, struct neap_block *block)
 {
 	if (tree == block)
@@ -127,7 +127,7 @@ static struct neap_block **root_of(struct neap_cache *cache, uint64_t bytes)
 	return has_own_tree(cache, bytes) ? &cache->sizes->trees[size_index(bytes)] : &cache->tree;
 }
 
-/* The tree of this size is empty now, or is not. */
+/* Called when the tree of this size becomes empty, or gets its first block. */
 static void note_used(struct neap_size_trees *sizes, size_t index)
 {
 	size_t word = index / 64;
@@ -136,7 +136,7 @@ static void note_used(struct neap_size_trees *sizes, size_t index)
 	sizes->words = sizes->used[word] ? sizes->words | 1ull << word : sizes->words & ~(1ull << word);
 }
 
-/* The first tree at or after `index` that has blocks; SIZE_TREES: none. */
+/* Returns the first tree at or after `index` that has blocks; SIZE_TREES: none. */
 static size_t used_from(const struct neap_size_trees *sizes, size_t index)
 {
 	size_t word = index / 64;
@@ -153,7 +153,7 @@ static size_t used_from(const struct neap_size_trees *sizes, size_t index)
 	return 64 * word + (size_t)__builtin_ctzll(bits);
 }
 
-/* The last tree before `index` that has blocks; SIZE_TREES: none. */
+/* Returns the last tree before `index` that has blocks; SIZE_TREES: none. */
 static size_t used_before(const struct neap_size_trees *sizes, size_t index)
 {
 	while (index-- > 0) {
@@ -186,7 +186,8 @@ static void insert_all(struct neap_cache *cache, struct neap_block *tree)
 void neap_cache_add(struct neap_cache *cache, struct neap_block *block)
 {
 	if (++cache->count == MANY_CACHED && cache->arena->small && !cache->sizes) {
-		cache->sizes = calloc(1, sizeof *cache->sizes); /* without memory for it, the one tree goes on */
+		/* Without memory for it, the cache keeps its one tree. */
+		cache->sizes = calloc(1, sizeof *cache->sizes);
 		struct neap_block *tree = cache->sizes ? cache->tree : NULL;
 		cache->tree = tree ? NULL : cache->tree;
 		insert_all(cache, tree);

@@ -13,21 +13,21 @@ struct neap_size_trees {
 	struct neap_block *trees[SIZE_TREES];
 };
 
-/* cache.c. The block is CACHED, of this cache, and in no tree, or in its tree. */
+/* cache.c. Adds a CACHED block of this cache, which is in no tree; or removes one, which is in its tree. */
 void neap_cache_add(struct neap_cache *cache, struct neap_block *block);
 void neap_cache_remove(struct neap_cache *cache, struct neap_block *block);
-/* The smallest CACHED block that holds `bytes`, the lowest of equals; NULL: none. */
+/* Returns the smallest CACHED block that holds `bytes`, among equals the lowest; NULL: none. */
 struct neap_block *neap_cache_best(const struct neap_cache *cache, uint64_t bytes);
-/* The CACHED block that comes after, or before, (bytes, address) in the order of (bytes, address); NULL: none. */
+/* Returns the CACHED block right after, or before, (bytes, address) in this order; NULL: none. */
 struct neap_block *neap_cache_after(const struct neap_cache *cache, uint64_t bytes, uint64_t address);
 struct neap_block *neap_cache_before(const struct neap_cache *cache, uint64_t bytes, uint64_t address);
-/* The lowest CACHED block that holds `bytes`, of a large arena; NULL: none. */
+/* Returns the lowest CACHED block of a large arena that holds `bytes`; NULL: none. */
 struct neap_block *neap_cache_lowest(const struct neap_cache *cache, uint64_t bytes);
 
 /* largest.c: the heap of caches by their largest block. Adds a new cache without blocks. False: no host memory. */
 bool neap_largest_add(struct neap_largest *index, struct neap_cache *cache);
 void neap_largest_remove(struct neap_largest *index, struct neap_cache *cache);
-/* Notes that the cache's tree changes. */
+/* Notes that the cache's tree has changed. */
 static inline void neap_largest_note(struct neap_largest *index, struct neap_cache *cache)
 {
 	if (cache->noted)
@@ -36,7 +36,7 @@ static inline void neap_largest_note(struct neap_largest *index, struct neap_cac
 	cache->next_noted = index->noted;
 	index->noted = cache;
 }
-/* Bytes of the largest CACHED block: the largest request that a cache could serve. */
+/* Returns the bytes of the largest CACHED block, which is the largest request that a cache could serve. */
 uint64_t neap_largest_free(struct neap_alloc *alloc);
 /* Whether the heap agrees with the trees. */
 bool neap_largest_sound(const struct neap_largest *index);

@@ -59,7 +59,7 @@ struct neap_use {
 };
 
 /* Address and bytes are multiples of BLOCK_ALIGNMENT; 0 < requested <= bytes while LIVE or PENDING. CACHED: in its
- * cache's tree. LIVE: in the index. A hit and a search in a tree read only a block's first cache line. */
+ * cache's tree. LIVE: in the index. A hit, or a search in a tree, reads only the first cache line of a block. */
 struct neap_block {
 	_Alignas(64) uint64_t address;
 	uint64_t bytes;
@@ -76,9 +76,11 @@ struct neap_block {
 	uint8_t tag;           /* index into the allocator's tags */
 	bool split;            /* CACHED: counted as NEAP_METRIC_INACTIVE_SPLIT */
 	bool binned;           /* LIVE: in a bin of its lane; the program has freed it */
-	uint64_t stamp;        /* PENDING, CACHED: the record of the stream's event that comes after its work */
+	/* PENDING, CACHED: the number of the record of the stream's event that comes after the block's work. */
+	uint64_t stamp;
 	struct neap_segment *segment;
-	struct neap_cache *cache;           /* CACHED: the one it is in; LIVE, PENDING: it returns there; else NULL */
+	/* CACHED: the cache that has it; LIVE, PENDING: the cache to which it returns; else NULL. */
+	struct neap_cache *cache;
 	struct neap_block *previous, *next; /* by address within the segment */
 	struct neap_block *lowest;          /* CACHED in a large arena: the lowest block of its subtree, or itself */
 	struct neap_lane *lane;             /* LIVE: the lane that may keep it once freed; NULL: none (front.h) */
@@ -116,15 +118,15 @@ struct neap_cache {
 	struct neap_arena *arena;
 	struct neap_stream *stream; /* NULL: the arena's idle blocks, which any stream may use */
 	struct neap_block *tree;    /* ordered by (bytes, address) */
-	/* Of a small arena with many blocks: they are in a tree for each size, and `tree` has only blocks that are
-	 * larger than SMALL_LIMIT_BYTES (cache.h). NULL: `tree` has all. */
+	/* For a small arena with many blocks: a tree for each size (cache.h); then `tree` has only blocks larger than
+	 * SMALL_LIMIT_BYTES. NULL: `tree` has all blocks. */
 	struct neap_size_trees *sizes;
-	size_t count; /* its blocks */
+	size_t count; /* how many blocks it has */
 	/* largest.c: */
 	struct neap_cache *next_noted;
 	uint64_t largest; /* bytes of its largest block when it was last measured */
 	size_t place;     /* in the heap */
-	bool noted;       /* the tree may have changed since */
+	bool noted;       /* the tree may have changed since that measurement */
 };
 
 /* A heap of all caches by their largest block (largest.c). Zeroed: empty. */
@@ -134,7 +136,7 @@ struct neap_largest {
 	struct neap_cache *noted;
 };
 
-/* Addresses for requests of one class: of one stream, or of all streams while they share. */
+/* The addresses for requests of one class. They serve one stream, or, while streams share, all streams. */
 struct neap_arena {
 	struct neap_arena *next;
 	struct neap_arena *next_of_stream;
@@ -144,9 +146,9 @@ struct neap_arena {
 	bool planned;                /* a plan's region: only planned.c serves requests from it */
 	struct neap_block *unmapped; /* UNMAPPED blocks */
 	size_t segment_count;
-	struct neap_cache *caches; /* of streams */
+	struct neap_cache *caches; /* one for each stream that has freed blocks here */
 	struct neap_cache idle;
-	bool lowest_fit; /* this and the next two: see fit.c */
+	bool lowest_fit; /* this and the next two fields: see fit.c */
 	uint32_t fits, thin_fits;
 };
 
@@ -157,7 +159,7 @@ struct neap_stream {
 	uint32_t number;
 	uint64_t live_blocks; /* allocated on it. The handle is valid, and used, only while there are any */
 	struct neap_cache *caches;
-	uint64_t pages;                          /* fit.c, while it compares streams */
+	uint64_t pages;                          /* used by fit.c while it compares streams */
 	struct neap_arena *arenas;               /* the arenas that serve it while streams do not share */
 	struct neap_use *waiting, **waiting_end; /* uses of freed blocks, oldest first */
 	/* order.c: how often the event was recorded, and the last record whose work is known to be done. */
@@ -173,8 +175,10 @@ struct neap_pool {
 	uint64_t high, low;
 	bool (*filter)(void *context, void *stream); /* NULL: not between begin and end */
 	void *context;
-	bool captures;   /* a graph is captured between begin and end */
-	uint64_t owners; /* begins minus releases; while positive its pages stay: a graph may have their addresses */
+	bool captures; /* a graph is captured between begin and end */
+	/* How often it was begun minus how often it was released; while above 0 its pages stay, because a graph may
+	 * have their addresses */
+	uint64_t owners;
 };
 
 /* A second mapping of pages, for a block made of ends of pages (views/views.h). Its block, if any, is LIVE or PENDING
@@ -184,7 +188,7 @@ struct neap_view {
 	struct neap_segment *segment; /* its addresses; in no list, without handles of its own */
 	struct neap_block *block;     /* LIVE or PENDING; NULL: the view is kept for later */
 	struct neap_block *parts;     /* the IN_VIEW blocks at home that make up the block, linked by `right` */
-	struct neap_stream *stream;   /* of its last block, as is the stamp; NULL: never used */
+	struct neap_stream *stream;   /* the stream of its last block, whose stamp follows; NULL: never used */
 	uint64_t stamp;
 	bool broken; /* the driver failed while pages were exchanged: it is never used again */
 	uint64_t pages;
@@ -252,7 +256,7 @@ struct neap_alloc {
 	uint32_t stream_count;
 	struct neap_map streams_by_handle; /* handle -> struct neap_stream */
 	struct neap_arena *arenas;
-	uint64_t common_arenas; /* arenas with the caches of two streams or more */
+	uint64_t common_arenas; /* how many arenas have the caches of two streams or more */
 	struct neap_segment *segments;
 	struct neap_segment *newest; /* the segment that was made last; NULL: none */
 	struct neap_largest largest;
@@ -260,7 +264,7 @@ struct neap_alloc {
 	uint64_t view_pages;     /* pages mapped in views as well as at home */
 	struct neap_pool *pools;
 	uint64_t pools_open;
-	uint64_t captures_open; /* the part of pools_open that captures a graph */
+	uint64_t captures_open; /* how many of pools_open capture a graph */
 	uint64_t serial;        /* allocations ever made */
 	struct neap_index live; /* LIVE blocks by address */
 	struct neap_front front;
@@ -282,7 +286,7 @@ struct neap_alloc {
 	/* fit.c: */
 	struct neap_stream *home; /* the stream whose arenas serve all; NULL: each stream has its own */
 	uint64_t moved_pages;     /* from one place to another, ever */
-	uint64_t demand_bytes;    /* the most bytes that were active or requested at once when no block fitted */
+	uint64_t demand_bytes;    /* the most bytes that were ever active or requested at once when no block fitted */
 
 	/* The plan's (plan/plan.h): */
 	struct neap_plan *plan;               /* NULL: plans are switched off */
@@ -301,21 +305,21 @@ struct neap_alloc {
 	uint64_t published_sequence; /* odd while a write is open */
 
 	const struct neap_observer *observer;
-	uint64_t event_ns;                       /* time of the last event, of lanes too; never decreases */
+	uint64_t event_ns;                       /* when the last event happened, on lanes too; never decreases */
 	struct neap_watcher watcher;             /* `changed` is NULL: none */
 	struct neap_tag tags[NEAP_TAGS_MAX + 2]; /* untagged, the named ones, "other" */
 	size_t tag_count;                        /* named ones in use */
 
 	neap_oom_callback oom_callback;
 	void *oom_context;
-	struct neap_asked asked; /* for the last request that found no memory */
+	struct neap_asked asked; /* the other processes that were asked for the last request that found no memory */
 };
 
 struct neap_request {
 	uint64_t bytes, rounded;
 	void *stream;
 	uint8_t tag;
-	bool capturing; /* its stream was being captured into a graph when it was tried */
+	bool capturing; /* the stream was being captured into a graph when the request was tried */
 };
 
 static inline uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
@@ -371,25 +375,27 @@ static inline bool neap_blocks_ensure(struct neap_alloc *alloc, size_t count)
 	return alloc->idle_count >= count || neap_blocks_add(alloc, count);
 }
 struct neap_block *neap_block_new(struct neap_alloc *alloc);
-/* Cuts `block` (in no index) to `bytes`. Returns the rest, a block of the same state that is in no index either. */
+/* Cuts `block` (in no index) to `bytes`. Returns the rest: a block of the same state, also in no index. */
 struct neap_block *neap_block_cut(struct neap_alloc *alloc, struct neap_block *block, uint64_t bytes);
-/* Makes a CACHED block LIVE, of `cache` (any of its arena); the bytes beyond `bytes` stay CACHED. One is ensured. */
+/* Makes a CACHED block LIVE, for `cache` (a cache of the block's arena). The bytes beyond `bytes` stay CACHED. Ensure
+ * one block before. */
 void neap_block_take(struct neap_alloc *alloc, struct neap_block *block, uint64_t bytes, struct neap_cache *cache);
 /* Makes `block`, in no index, CACHED or UNMAPPED: joins it with neighbours of that state (and cache) and indexes the
  * result. */
 struct neap_block *neap_block_settle(struct neap_alloc *alloc, struct neap_block *block, uint8_t state);
-/* Moves the first `bytes` of a CACHED block to another cache of its arena. Returns their block. One is ensured. */
+/* Moves the first `bytes` of a CACHED block to another cache of its arena. Returns their block. Ensure one block
+ * before. */
 struct neap_block *neap_block_adopt(struct neap_alloc *alloc, struct neap_block *block, uint64_t bytes,
 				    struct neap_cache *cache);
 /* Makes [address, address + bytes) one LIVE block of `cache`. The range lies in `first` and the blocks after it, all
- * CACHED. Two blocks are ensured. */
+ * CACHED. Ensure two blocks before. */
 struct neap_block *neap_block_carve(struct neap_alloc *alloc, struct neap_block *first, uint64_t address,
 				    uint64_t bytes, struct neap_cache *cache);
 void neap_block_unindex(struct neap_alloc *alloc, struct neap_block *block); /* CACHED or UNMAPPED */
 void neap_block_drop(struct neap_alloc *alloc, struct neap_block *block);
 void neap_blocks_fini(struct neap_alloc *alloc);
 
-/* order.c. Whether a call failed because a capture is under way, anywhere in the process. */
+/* order.c. Whether a call failed with this result because a capture is under way anywhere in the process. */
 bool neap_capture_forbids(CUresult result);
 /* Whether the stream is being captured into a graph. The context must be current. */
 enum neap_status neap_stream_capturing(struct neap_alloc *alloc, void *stream, bool *ret_capturing,
@@ -399,30 +405,32 @@ enum neap_status neap_stream_capturing(struct neap_alloc *alloc, void *stream, b
 enum neap_status neap_capture_under_way(struct neap_alloc *alloc, void *stream, bool *ret_capturing,
 					struct neap_error *err);
 
-/* For the functions from here on the context must be current and no capture under way.
- * Whether the stream's work up to the stamp is known to be done; true for NULL. Never waits. */
+/* The functions from here on need the current context, and no capture under way. neap_stamp_idle: whether the
+ * stream's work up to the stamp is known to be done; true for NULL. Never waits. */
 bool neap_stamp_idle(struct neap_alloc *alloc, struct neap_stream *stream, uint64_t stamp);
 /* The same for a CACHED block. */
 bool neap_block_idle(struct neap_alloc *alloc, const struct neap_block *block);
-/* Makes `stream` wait for that work. The caller waits only if there is no other way: then `ret_waited` is set, and
- * any block may have been joined with others. */
+/* Makes `stream` wait for that work. The host waits only if there is no other way; then `ret_waited` is set, and any
+ * block may have been joined with others. */
 enum neap_status neap_block_order(struct neap_alloc *alloc, const struct neap_block *block,
 				  struct neap_stream *stream, bool *ret_waited, struct neap_error *err);
-/* Waits until that work is done, and for as little other work as possible. May join any block with others. */
+/* Waits until that work is done, and for as little other work as possible. Any block may be joined with others
+ * meanwhile. */
 enum neap_status neap_block_finish(struct neap_alloc *alloc, const struct neap_block *block, struct neap_error *err);
 /* Updates how far the stream has come, without waiting: blocks with stamps up to `done` are idle. */
 void neap_stream_poll(struct neap_alloc *alloc, struct neap_stream *stream);
-/* At the free of the stream's last live block: records its event while the handle is valid. Enters the context. */
+/* Called when the stream's last live block is freed: records its event while the handle is valid. Enters the
+ * context. */
 void neap_stream_close(struct neap_alloc *alloc, struct neap_stream *stream);
 
 /* fit.c: which block serves, and whether streams share one arena. */
 /* Chooses the block for a request of `bytes` among those that the stream may use at once; NULL: none fits. */
 struct neap_block *neap_fit_find(const struct neap_cache *cache, uint64_t bytes);
-/* Counts how well one fits. Some block must fit; the caller samples requests. */
+/* Counts how well the best fit fits. Some block must fit. The caller samples requests. */
 void neap_fit_count(const struct neap_cache *cache, uint64_t bytes);
 /* Whether new pages for `bytes` would exceed the device or the limit. */
 bool neap_fit_full(const struct neap_alloc *alloc, uint64_t bytes);
-/* Whether another block of `bytes` leaves so little memory that ends of pages must be used, too. */
+/* Whether so little memory is left after another block of `bytes` that ends of pages must be used, too. */
 bool neap_fit_tight(const struct neap_alloc *alloc, uint64_t bytes);
 /* Called when a request's own class has no block for it. Returns an end of a page in the other class and sets *cache
  * to that cache; NULL: none. Small requests get one as soon as memory is short, large ones as the `last` resort. A
@@ -438,55 +446,57 @@ void neap_share_decide(struct neap_alloc *alloc, uint64_t bytes);
 void neap_share_idle(struct neap_alloc *alloc);
 
 /* segment.c: addresses and pages. The device's context must be current. */
-/* A place for a new block in an arena: from `block` on, over CACHED and UNMAPPED blocks. */
+/* A place for a new block in an arena. It begins at `block` and covers CACHED and UNMAPPED blocks. */
 struct neap_place {
 	struct neap_block *block;
 	uint64_t lacking_pages;
 };
-/* Finds the place that lacks the fewest pages, the lowest of equals. It covers only blocks that the cache's stream
- * may use at once; with `any`, also blocks that it must first wait for. Reserves addresses if there is no place. */
+/* Finds the place that lacks the fewest pages, among equals the lowest. It covers only blocks that the cache's stream
+ * may use at once; with `any`, also blocks for whose work the stream must wait. Reserves addresses if there is no
+ * place. */
 enum neap_status neap_place_find(struct neap_alloc *alloc, const struct neap_cache *cache, uint64_t bytes, bool any,
 				 struct neap_place *ret_place, struct neap_error *err);
-/* Maps spare pages, so that the place becomes one CACHED block. There must be enough of them. */
+/* Maps spare pages into the place, so that it becomes one CACHED block. There must be enough of them. */
 enum neap_status neap_place_fill(struct neap_alloc *alloc, struct neap_cache *cache, struct neap_place place,
 				 uint64_t bytes, struct neap_error *err);
 /* Makes the place for `bytes` that lacks the fewest pages one CACHED block, with pages from the driver. NEAP_EOOM:
  * the device or the limit does not allow it; pages that were created stay spare. */
 enum neap_status neap_pages_grow(struct neap_alloc *alloc, struct neap_cache *cache, uint64_t bytes,
 				 struct neap_error *err);
-/* move.c: the same with pages from under cached blocks; with `wait`, also blocks whose work is not done yet. */
+/* move.c: as neap_pages_grow, with pages from under cached blocks; with `wait`, also from blocks whose work is not
+ * done yet. */
 enum neap_status neap_pages_move(struct neap_alloc *alloc, struct neap_cache *cache, uint64_t bytes, bool wait,
 				 struct neap_error *err);
-/* Unmaps the last whole pages inside a CACHED block, at most `most` of them; they become spare. No work on them may
- * be pending. `ret_next`: the next block by address. */
+/* Unmaps the last whole pages inside a CACHED block, at most `most` of them; they become spare. The work on them must
+ * be done. `ret_next`: the next block by address. */
 enum neap_status neap_block_unmap(struct neap_alloc *alloc, struct neap_block *block, uint64_t most,
 				  struct neap_block **ret_next, struct neap_error *err);
 /* Unmaps every whole page of the segment without LIVE or PENDING bytes; these pages become spare. A plain segment
- * that is one CACHED block goes back to the driver. No work on them may be pending. */
+ * that is one CACHED block goes back to the driver. The work on them must be done. */
 enum neap_status neap_segment_release(struct neap_alloc *alloc, struct neap_segment *segment, struct neap_error *err);
 /* Gives all spare pages but `keep` back to the driver. */
 enum neap_status neap_spare_release(struct neap_alloc *alloc, uint64_t keep, struct neap_error *err);
 /* Frees the addresses of segments that hold no pages, and the segments themselves. */
 void neap_segments_trim(struct neap_alloc *alloc);
-/* Gives back everything, whatever its state, and frees its host memory even if the driver refuses. `talk`, here and
- * below: the context is current; if false (after a fork) only host memory is freed. */
+/* Gives everything back, whatever its state, and frees its host memory even if the driver refuses. `talk`, here and
+ * below: the context is current. If false (after a fork), frees only host memory. */
 void neap_segments_fini(struct neap_alloc *alloc, bool talk);
 
 /* view.c: the existing views. */
-/* Whether the work on its last block is known to be done, so that its pages may be unmapped. */
+/* Whether the work on the view's last block is known to be done, so that the view's pages may be unmapped. */
 bool neap_view_idle(struct neap_alloc *alloc, const struct neap_view *view);
 /* Makes `block` the block of the view, whose `parts` are already chosen. Cannot fail. */
 void neap_view_begin(struct neap_alloc *alloc, struct neap_view *view, struct neap_block *block);
 /* Called when the view's block is freed and its work done: makes its bytes CACHED at home and drops the block. */
 void neap_view_end(struct neap_alloc *alloc, struct neap_block *block);
-/* Removes the pages of [address, address + bytes), which are free at home and idle, from all views. */
+/* Unmaps the pages of [address, address + bytes), which are free at home and idle, from all views. */
 enum neap_status neap_views_leave(struct neap_alloc *alloc, uint64_t address, uint64_t bytes, struct neap_error *err);
 /* Drops all views that are idle and not in use. A view stays if the driver does not unmap it. */
 void neap_views_drop(struct neap_alloc *alloc);
-/* The segment with the address, also of a view in use; NULL: none. */
+/* Returns the segment with the address, even that of a view in use; NULL: none. */
 struct neap_segment *neap_segment_at(const struct neap_alloc *alloc, uint64_t address);
 void neap_views_fini(struct neap_alloc *alloc, bool talk); /* as neap_segments_fini */
-/* Moves the view to the front of the list: it was used last. */
+/* Moves the view, which is used now, to the front of the list. */
 void neap_view_used(struct neap_alloc *alloc, struct neap_view *view);
 /* Unmaps those of its pages [first, end) that are mapped. */
 enum neap_status neap_view_unmap(struct neap_alloc *alloc, struct neap_view *view, uint64_t first, uint64_t end,
@@ -506,21 +516,22 @@ struct neap_cache *neap_cache_of(struct neap_alloc *alloc, struct neap_stream *s
 struct neap_pool *neap_pool_match(struct neap_alloc *alloc, void *stream);
 /* Frees arenas without segments, and pools without owners and arenas. */
 void neap_arenas_trim(struct neap_alloc *alloc);
-/* The link that points to the pool, or to NULL if there is none. */
+/* Returns the link that points to the pool, or to NULL if there is none. */
 struct neap_pool **neap_pool_find(struct neap_alloc *alloc, uint64_t high, uint64_t low);
 void neap_arenas_fini(struct neap_alloc *alloc, bool talk);
 
 /* pending.c: blocks that wait for other streams. */
-/* A freed block's last step: CACHED, counted, its event emitted. */
+/* The last step of a free: makes the block CACHED, counts it, and sends its event. */
 void neap_block_complete(struct neap_alloc *alloc, struct neap_block *block);
 enum neap_status neap_use_add(struct neap_alloc *alloc, struct neap_block *block, struct neap_stream *stream);
-/* Called when a block with uses is freed. Queues the uses and records their events, now or else at a poll. */
+/* Called when a block with uses is freed. Queues the uses, and records their events now, or, if that fails, at a
+ * poll. */
 void neap_pending_start(struct neap_alloc *alloc, struct neap_block *block);
 /* Completes the frees whose work is done. Never fails: a free whose event cannot be queried stays pending. */
 void neap_pending_poll(struct neap_alloc *alloc);
-/* The same, for a request on the stream, unless a capture forbids the query. Enters the context. */
+/* As neap_pending_poll, for a request on the stream, unless a capture forbids the query. Enters the context. */
 void neap_pending_ask(struct neap_alloc *alloc, void *stream);
-/* Completes every pending free; the caller has synchronised the context. */
+/* Completes all pending frees, after the caller has synchronised the context. */
 void neap_pending_complete_all(struct neap_alloc *alloc);
 void neap_pending_fini(struct neap_alloc *alloc, bool talk);
 
@@ -529,7 +540,7 @@ void neap_pending_fini(struct neap_alloc *alloc, bool talk);
  * or (NULL) of all. The context is current. NEAP_ESTATE: a capture is under way, nothing was done. */
 enum neap_status neap_cache_release(struct neap_alloc *alloc, const struct neap_pool *only, uint64_t *ret_freed_bytes,
 				    struct neap_error *err);
-/* The same, but the allocator keeps the pages as spare ones. */
+/* As neap_cache_release, but the allocator keeps the pages as spare ones. */
 enum neap_status neap_cache_unmap(struct neap_alloc *alloc, const struct neap_pool *only, struct neap_error *err);
 /* Synchronises the context and completes pending frees, unless nothing was freed since the last time. */
 enum neap_status neap_alloc_synchronize(struct neap_alloc *alloc, struct neap_error *err);
@@ -565,7 +576,7 @@ void neap_published_all(struct neap_alloc *alloc);
 /* tags.c */
 extern _Thread_local __attribute__((tls_model("initial-exec"))) const char *neap_thread_tag; /* NULL: none */
 uint8_t neap_tag_find(struct neap_alloc *alloc); /* the calling thread's */
-/* The same, but returns TAG_UNKNOWN instead of adding the tag. The lock of a lane is enough. */
+/* As neap_tag_find, but returns TAG_UNKNOWN instead of adding the tag. The lock of a lane is enough. */
 uint8_t neap_tag_known(const struct neap_alloc *alloc);
 void neap_tag_add(struct neap_alloc *alloc, uint8_t tag, int64_t bytes);
 uint16_t neap_tag_number(struct neap_alloc *alloc, uint8_t tag);
@@ -574,7 +585,7 @@ void neap_tags_renumber(struct neap_alloc *alloc); /* the observer changed */
 /* event.c: fills in time and device, and passes the event to the observer, if any. */
 void neap_event_send(struct neap_alloc *alloc, struct neap_event *event);
 struct neap_event_held neap_event_held_now(const struct neap_alloc *alloc);
-/* `stream`: the stream that will use the block; NULL: its own. */
+/* Sends the event of a block. `stream`: the stream that will use it; NULL: its own. */
 void neap_event_block(struct neap_alloc *alloc, enum neap_event_kind kind, const struct neap_block *block,
 		      const struct neap_stream *stream);
 /* Reports pages of the arena that were mapped or unmapped for the stream. */

@@ -1,10 +1,10 @@
 /* alloc/core/fit.c: chooses the block that serves a request, and decides whether streams share arenas.
  *
  * As a rule the smallest block that fits serves: programs request the same sizes again, so freed blocks then fit
- * exactly. Some programs rarely repeat a size, but their sizes are much alike, such as a server's growing caches.
- * There the smallest block is often only a little too large, and best fit leaves thin remainders that fit no request.
- * For them the lowest block serves, which keeps the far end of the memory free. Each arena of large blocks counts, to
- * choose between the two:
+ * exactly. Some programs rarely repeat a size, but their sizes are much alike, such as a server's growing caches. For
+ * such a program the smallest block is often only a little too large, and best fit leaves thin remainders that no
+ * request fits into. So it gets the lowest block, which keeps the far end of the memory free. Each arena of large
+ * blocks counts, to choose between the two:
  *
  *   thin = the best fit exceeds the request, by an eighth of it or less
  *   lowest fit begins when more than 20 percent of the fits are thin, and ends at 5
@@ -79,7 +79,8 @@ static bool is_short(const struct neap_alloc *alloc)
 	return !alloc->plain && alloc->held_pages * alloc->page_bytes >= limit - limit / LAST_DIVISOR;
 }
 
-/* The smallest block that fits and that the stream may use at once; NULL: none, or it holds a whole page. */
+/* Returns the smallest block that fits and that the stream may use at once; NULL if there is none, or if that block
+ * has a whole page. */
 static struct neap_block *page_end(const struct neap_alloc *alloc, const struct neap_cache *cache, uint64_t bytes)
 {
 	struct neap_block *block = best(cache, bytes);

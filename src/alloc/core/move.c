@@ -7,13 +7,13 @@
 #include "alloc/core/cache.h"
 #include "base/error.h"
 
-/* How many spare pages a place needs. The pages of the place itself, [start, end), must stay. */
+/* How many spare pages a place needs. The place's own pages, [start, end), must stay. */
 struct demand {
 	uint64_t pages, start, end;
 	bool wait;
 };
 
-/* Begins with the largest block: taking pages from small blocks leaves more ends of pages behind. */
+/* Takes pages from the largest block first: small blocks would leave more ends of pages behind. */
 static enum neap_status gather_from(struct neap_alloc *alloc, const struct neap_cache *cache,
 				    const struct demand *demand, struct neap_error *err)
 {
@@ -22,7 +22,7 @@ static enum neap_status gather_from(struct neap_alloc *alloc, const struct neap_
 	enum neap_status status = NEAP_OK;
 	while (!status && block && alloc->spare_count < demand->pages) {
 		uint64_t bytes = block->bytes, address = block->address;
-		/* A block that ends at the place must not join an unmapped block with which the place begins. */
+		/* Else a block that ends at the place would join the unmapped block at its start. */
 		bool apart = block_end(block) < demand->start || address >= demand->end;
 		bool whole = round_up(address, page) < round_down(block_end(block), page);
 		bool idle = apart && whole && neap_block_idle(alloc, block);
@@ -52,7 +52,7 @@ static enum neap_status gather(struct neap_alloc *alloc, const struct demand *de
 	return status;
 }
 
-/* How many whole pages of the cache may be moved. */
+/* Counts the whole pages of the cache that may be moved. */
 static uint64_t count_of(const struct neap_alloc *alloc, const struct neap_cache *cache, const struct demand *demand)
 {
 	uint64_t page = alloc->page_bytes, pages = 0;
@@ -65,7 +65,7 @@ static uint64_t count_of(const struct neap_alloc *alloc, const struct neap_cache
 	return pages;
 }
 
-/* Whether there are enough pages, so that none is moved in vain. */
+/* Whether there are enough pages: otherwise pages would be moved in vain. */
 static bool enough(const struct neap_alloc *alloc, const struct demand *demand)
 {
 	uint64_t pages = alloc->spare_count;

@@ -17,7 +17,8 @@
 #include "alloc/core/core.h"
 #include "base/error.h"
 
-/* The driver's answer about the default stream while another stream is captured: using it would break the capture. */
+/* The driver's answer to a query of the default stream while another stream is captured: to use that stream would
+ * break the capture. */
 #define CAPTURE_IMPLICIT 906
 
 bool neap_capture_forbids(CUresult result)
@@ -42,7 +43,8 @@ enum neap_status neap_stream_capturing(struct neap_alloc *alloc, void *stream, b
 enum neap_status neap_capture_under_way(struct neap_alloc *alloc, void *stream, bool *ret_capturing,
 					struct neap_error *err)
 {
-	if (!neap_driver_capabilities(neap_device_driver(alloc->device))->capture_status) { /* none can be asked */
+	/* The driver cannot be asked. */
+	if (!neap_driver_capabilities(neap_device_driver(alloc->device))->capture_status) {
 		*ret_capturing = false;
 		return NEAP_OK;
 	}
@@ -75,7 +77,7 @@ static enum neap_status record(struct neap_alloc *alloc, struct neap_stream *str
 	return neap_cuda_fail(alloc->cuda, result, err, "recording an event behind freed memory");
 }
 
-/* Whether a record of the event covers the stamp. Makes one if necessary and if the handle is valid. */
+/* Whether a record of the event covers the stamp. Makes a record if one is needed and the handle is valid. */
 static bool covered(struct neap_alloc *alloc, struct neap_stream *stream, uint64_t stamp)
 {
 	return stamp <= stream->recorded || (stream->live_blocks > 0 && record(alloc, stream, NULL) == NEAP_OK);
@@ -109,8 +111,8 @@ static void ask(struct neap_alloc *alloc, struct neap_stream *stream)
 void neap_stream_poll(struct neap_alloc *alloc, struct neap_stream *stream)
 {
 	ask(alloc, stream);
-	/* While a record is not done, make no later one: that would come after work that was queued since. The
-	 * default stream's handle is always valid. */
+	/* While a record is not done, make no later one, since it would come after work that was queued meanwhile.
+	 * The default stream's handle is always valid. */
 	if (stream->done == stream->recorded && (stream->live_blocks > 0 || !stream->handle) &&
 	    record(alloc, stream, NULL) == NEAP_OK)
 		ask(alloc, stream);
@@ -143,7 +145,7 @@ enum neap_status neap_block_order(struct neap_alloc *alloc, const struct neap_bl
 		return neap_alloc_synchronize(alloc, err);
 	}
 	CUresult result = alloc->cuda->cuStreamWaitEvent(stream->handle, owner->event, 0);
-	/* If there is no host memory to remember this, the stream waits again another time. */
+	/* If there is no host memory for this entry, the stream waits again another time. */
 	if (result == CUDA_SUCCESS)
 		neap_map_put(&stream->waited, owner->number, owner->recorded);
 	return neap_cuda_fail(alloc->cuda, result, err, "making a stream wait for another");
@@ -153,7 +155,7 @@ void neap_stream_close(struct neap_alloc *alloc, struct neap_stream *stream)
 {
 	struct neap_device_guard guard = {0};
 	bool capturing = true;
-	if (!alloc->streams->next) /* no better than a synchronisation */
+	if (!alloc->streams->next) /* waiting would be no better than a synchronisation */
 		return;
 	neap_published_close(alloc);
 	if (neap_device_enter(alloc->device, &guard, NULL))

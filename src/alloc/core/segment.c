@@ -190,7 +190,7 @@ static enum neap_status block_map(struct neap_alloc *alloc, struct neap_block *b
 	}
 	neap_event_range(alloc, NEAP_EVENT_SEGMENT_MAP, cache->arena, cache->stream, block->address, bytes);
 	neap_block_unindex(alloc, block);
-	block->state = NEAP_BLOCK_LIVE; /* so that the rest does not join it */
+	block->state = NEAP_BLOCK_LIVE; /* so that the rest is not joined with it */
 	if (block->bytes > bytes)
 		neap_block_settle(alloc, neap_block_cut(alloc, block, bytes), NEAP_BLOCK_UNMAPPED);
 	block->cache = cache;
@@ -207,7 +207,8 @@ static bool placeable(const struct neap_cache *cache, const struct neap_block *b
 	return any || block->state == NEAP_BLOCK_UNMAPPED || block->cache == cache || !block_stream(block);
 }
 
-/* Searches the run of placeable blocks that begins with `first` for a place that lacks fewer pages than *place. */
+/* Searches the run of placeable blocks that begins with `first` for a better place: one that lacks fewer pages than
+ * *place. */
 static void run_search(const struct neap_alloc *alloc, const struct neap_cache *cache, struct neap_block *first,
 		       uint64_t bytes, bool any, struct neap_place *place)
 {
@@ -249,7 +250,8 @@ static bool place_search(const struct neap_alloc *alloc, const struct neap_cache
 			if (segment->arena == cache->arena && placeable(cache, block, any) &&
 			    !placeable(cache, block->previous, any))
 				run_search(alloc, cache, block, bytes, any, &place);
-	/* Where only its own and idle blocks count, a place without an unmapped one would be a block that fits. */
+	/* If only the stream's own and idle blocks count, a place without an UNMAPPED block would be a block that
+	 * fits. */
 	for (struct neap_block *block = cache->arena->unmapped; !any && block; block = block->right) {
 		struct neap_block *first = block;
 		while (placeable(cache, first->previous, any) && first->previous->state == NEAP_BLOCK_CACHED)
@@ -263,7 +265,7 @@ static bool place_search(const struct neap_alloc *alloc, const struct neap_cache
 	return place.block;
 }
 
-/* `cache`: the cache of the new segment's one block; NULL: nothing is mapped yet. */
+/* Inserts a segment. `cache`: the cache of its one block; NULL: nothing is mapped yet. */
 static void segment_insert(struct neap_alloc *alloc, struct neap_segment *segment, struct neap_cache *cache)
 {
 	/* Search from the newest segment on: drivers return addresses that rise or fall. */
@@ -373,7 +375,7 @@ enum neap_status neap_place_find(struct neap_alloc *alloc, const struct neap_cac
 	return status;
 }
 
-/* Moves the first `bytes` of a block of another stream, or of none, to the cache. */
+/* Moves the first `bytes` of a block to the cache. The block is another stream's, or no stream's. */
 static enum neap_status block_adopt(struct neap_alloc *alloc, struct neap_block *block, uint64_t bytes,
 				    struct neap_cache *cache, struct neap_block **ret_block, struct neap_error *err)
 {

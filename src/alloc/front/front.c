@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#define SEEN_LATELY 1024 /* a size gets a bin if it returns within so many frees by the core */
+#define SEEN_LATELY 1024 /* a size gets a bin if it comes again within this many frees by the core */
 
 _Static_assert(offsetof(struct neap_event_allocation, held) == 0 &&
 		       offsetof(struct neap_event_allocation, tag) == 16 &&
@@ -60,7 +60,8 @@ static void publish(struct neap_lane *lane, enum neap_pool_class class)
 	__atomic_store_n(&to->sequence, ++lane->published_sequence[part], __ATOMIC_RELEASE);
 }
 
-/* Bytes allocated since the last freeze on the other lanes; *ret_foreign: another thread owns one of them. */
+/* Returns the bytes allocated on the other lanes since the last freeze. *ret_foreign: another thread owns one of
+ * them. */
 static int64_t others_now(const struct neap_lane *own, bool *ret_foreign)
 {
 	const struct neap_front *front = &own->alloc->front;
@@ -78,7 +79,7 @@ static int64_t others_now(const struct neap_lane *own, bool *ret_foreign)
 	return sum;
 }
 
-/* Bytes allocated now; includes what other threads allocated on their own lanes up to the event's time. */
+/* Returns the bytes allocated now, with what other threads allocated on their own lanes up to the event's time. */
 static inline uint64_t allocated_now(const struct neap_lane *own)
 {
 	bool foreign = false;
@@ -87,8 +88,8 @@ static inline uint64_t allocated_now(const struct neap_lane *own)
 	return (uint64_t)(sum + (own->time.foreign ? own->time.others_bytes : others_now(own, &foreign)));
 }
 
-/* An event of a lane is always newer than the core's earlier events of the same address, even within a nanosecond: in
- * the ring the core's events come later. */
+/* Reads the time of a lane's event. An event of a lane is always newer than the core's earlier events of the same
+ * address, even within a nanosecond, because the core's events come later in the ring. */
 static __attribute__((noinline)) uint64_t read_time(struct neap_lane *lane, uint64_t tick)
 {
 	const struct neap_alloc *alloc = lane->alloc;
@@ -259,7 +260,7 @@ bool neap_front_take(struct neap_alloc *alloc, const struct neap_request *reques
 	return taken;
 }
 
-/* The bin that takes freed blocks of `bytes`; NULL: none. */
+/* Returns the bin that takes freed blocks of `bytes`; NULL: none. */
 static struct neap_bin *bin_for(struct neap_lane *lane, uint64_t bytes)
 {
 	struct neap_bin *bin = lane_bin(lane, bytes);
@@ -304,7 +305,7 @@ bool neap_front_give(struct neap_alloc *alloc, uint64_t address)
 	bool given = found && give_locked(lane, slot);
 	const struct neap_block *block = found && !given ? slot->block : NULL;
 	lane_unlock(lane, seat);
-	if (block) { /* the core reads both of its cache lines next */
+	if (block) { /* the core will read both of its cache lines */
 		__builtin_prefetch(block);
 		__builtin_prefetch(&block->stamp);
 	}
@@ -345,7 +346,7 @@ static struct neap_lane *lane_make(struct neap_alloc *alloc, struct neap_stream 
 	if (!lane)
 		return NULL;
 	front->owned = front->count ? front->owned : neap_lanes_may_be_owned();
-	lane->locked = 1; /* frozen, like the others */
+	lane->locked = 1; /* locked while frozen, like the others */
 	lane->alloc = alloc;
 	lane->stream = stream;
 	lane->device = (uint16_t)neap_device_info(alloc->device)->ordinal;
@@ -365,7 +366,7 @@ void neap_front_adopt(struct neap_alloc *alloc, struct neap_stream *stream, stru
 	block->lane = lane;
 }
 
-/* Gives a bin to a size that the core frees. Of large sizes that share an empty bin, the later one gets it. */
+/* Gives a bin to a size that the core frees. If two large sizes share an empty bin, the later one gets it. */
 static void bin_see(struct neap_lane *lane, uint64_t bytes)
 {
 	struct neap_bin *bin = lane_bin(lane, bytes);

@@ -11,7 +11,7 @@
  *
  * Invariants: a block in a bin is freed by the program but LIVE for the core. It has its bin's size and no uses, is
  * joined with no other block, and stays in the index of addresses. Its lane's stamp covers all work on it. Its slot
- * names no lane. The slot of a block that the program holds names its lane if that may keep the block. Bins are
+ * names no lane. The slot of a block that the program holds names its lane, if the lane may keep the block. Bins are
  * bounded, shut while little of the device is left, and empty after neap_front_flush.
  *
  * The allocator's lock includes every lane's: neap_alloc_lock takes the mutex, then freezes the lanes. While it is
@@ -40,16 +40,15 @@ bool neap_front_give(struct neap_alloc *alloc, uint64_t address);
 /* The rest is called with the allocator's lock held. Taking that lock calls freeze, releasing it calls thaw. */
 
 /* Locks all lanes and adds their counters to the allocator's. Waits for each lane until `until` (CLOCK_MONOTONIC);
- * NULL: as long as it takes. False, with no lane locked: the time is over, or a signal interrupted this thread inside
- * a lane. */
+ * NULL: no limit. False, with no lane locked: the time is over, or a signal interrupted this thread inside a lane. */
 bool neap_front_freeze(struct neap_alloc *alloc, const struct timespec *until);
 void neap_front_fold(struct neap_alloc *alloc); /* only adds their counters */
 void neap_front_thaw(struct neap_alloc *alloc);
 /* Makes the lanes give up their slots of the observer. Called before the observer is replaced, and before a fork,
  * since parent and child must not both write to the slots. */
 void neap_front_part(struct neap_alloc *alloc);
-/* For a request in the core: takes a LIVE block of exactly this size from the stream's bin and counts it. NULL: none,
- * or pending frees are due to be polled. */
+/* For a request in the core: takes a LIVE block of exactly this size from the stream's bin and counts it. NULL: there
+ * is none, or pending frees must be polled first. */
 struct neap_block *neap_front_pop(struct neap_alloc *alloc, const struct neap_request *request);
 /* Called when the core has allocated a block. From now on its stream's lane may keep it when it is freed. */
 void neap_front_adopt(struct neap_alloc *alloc, struct neap_stream *stream, struct neap_block *block);
@@ -86,7 +85,8 @@ void neap_front_fini(struct neap_alloc *alloc);
 #define LANE_SEATS  8 /* threads that can become owner of a lane; all others lock it */
 #define TAGS        (NEAP_TAGS_MAX + 2)
 
-/* Its blocks are LIVE and binned, each of `bytes`, without uses. The lane's stamp covers all work on them. */
+/* The blocks of a bin are LIVE and binned, have `bytes` each, and have no uses. The lane's stamp covers all work on
+ * them. */
 struct neap_bin {
 	uint64_t bytes; /* of each block; 0: no size yet */
 	struct neap_block *first;
@@ -104,7 +104,7 @@ struct neap_headroom {
 	int64_t blocks_low, bytes_low;
 };
 
-/* Allocations since the last freeze. Frees are these minus the level. */
+/* Allocations since the last freeze. Their number minus the level gives the frees. */
 struct neap_takes {
 	int64_t blocks, bytes, requested;
 };
@@ -122,9 +122,9 @@ struct neap_tag_level {
 #define TIME_USES 64 /* at most */
 struct neap_lane_time {
 	uint64_t ns, tick_ns; /* at the last reading */
-	uint32_t uses, left;  /* further events that the reading may serve; how many of them are left */
-	int64_t others_bytes; /* at the last reading: allocated on other lanes since the last freeze */
-	bool foreign;         /* at the last reading another thread owned a lane */
+	uint32_t uses, left;  /* how many more events the reading may serve, and how many of those are left */
+	int64_t others_bytes; /* bytes allocated on other lanes since the last freeze, at the last reading */
+	bool foreign;         /* another thread owned a lane at the last reading */
 };
 
 /* A thread that may own the lane. */
@@ -140,9 +140,9 @@ struct neap_lane {
 	const void *last;                     /* the thread that locked it last */
 	uint32_t streak;                      /* how often in a row that thread locked it */
 	bool open;                            /* bins are in use */
-	bool moved;                           /* in the core since the last freeze; while frozen: at all */
+	bool moved;                           /* used in the core since the last freeze; while frozen: used at all */
 	bool tagged;                          /* allocations are counted by tag, too */
-	unsigned recent;                      /* above 0: it gets headroom */
+	unsigned recent;                      /* while above 0, the lane gets headroom */
 	uint32_t polls_left;                  /* hits until pending frees must be polled */
 	const struct neap_observer *observer; /* gets events; NULL: none */
 	struct neap_event_run run;            /* the observer's slots for its events */
@@ -153,7 +153,7 @@ struct neap_lane {
 	struct neap_headroom headroom[NEAP_CLASS_COUNT];
 	struct neap_takes takes[NEAP_CLASS_COUNT]; /* large and small only */
 	uint64_t serial;       /* the allocator's at the last freeze, plus own allocations since */
-	uint64_t binned_bytes; /* in the bins, as of the last freeze */
+	uint64_t binned_bytes; /* the bytes in the bins at the last freeze */
 	uint64_t stamp;        /* as in struct neap_block; covers the work on every block in a bin */
 	uint64_t core_frees;
 	struct neap_seat seats[LANE_SEATS];

@@ -6,7 +6,7 @@
 #define ROOM_DIVISOR 8
 #define ROOM_LEAST   (64ull << 20)
 #define POLL_EVERY   16 /* hits, while freed blocks wait for other streams */
-#define RECENT       8  /* freezes for which a lane that has moved gets headroom */
+#define RECENT       8  /* how many freezes a lane that was used keeps its headroom */
 #define TIGHT        8  /* bins are shut while less than this part of the limit is left */
 
 /* Adds `taken` and subtracts `given`. Only `current` and the sums change: a lane's headroom keeps it below the
@@ -69,7 +69,7 @@ static void published_clear(struct neap_alloc *alloc, struct neap_lane *lane)
 	}
 }
 
-/* Tags below this index may have been used. */
+/* Returns the index after the last tag that may have been used. */
 static size_t tags_used(const struct neap_alloc *alloc)
 {
 	return alloc->tag_count == NEAP_TAGS_MAX ? NEAP_TAGS_MAX + 2 : alloc->tag_count + 1;
@@ -77,7 +77,7 @@ static size_t tags_used(const struct neap_alloc *alloc)
 
 static void tags_fold(struct neap_alloc *alloc, struct neap_lane *lane, const struct neap_level *all)
 {
-	if (!lane->tagged) { /* then none of its blocks has a tag */
+	if (!lane->tagged) { /* if no allocation was tagged, none of its blocks has a tag */
 		alloc->tags[TAG_NONE].live_bytes += (uint64_t)all->bytes;
 		alloc->tags[TAG_NONE].live_blocks += (uint64_t)all->blocks;
 		return;
@@ -168,8 +168,8 @@ uint64_t neap_front_headroom_bytes(const struct neap_alloc *alloc)
 	return headroom < most ? headroom : most;
 }
 
-/* Gives equal shares of headroom to the lanes that were used lately. A lane without headroom calls the core, and gets
- * some from then on. */
+/* Divides the headroom equally among the lanes that were used lately. A lane without headroom calls the core, and
+ * gets some from then on. */
 static void give_room(struct neap_alloc *alloc)
 {
 	const struct neap_front *front = &alloc->front;
@@ -232,7 +232,7 @@ void neap_front_thaw(struct neap_alloc *alloc)
 		lane->observer = alloc->observer;
 		lane->published = alloc->published == &alloc->own_published ? NULL : alloc->published->lanes[i];
 		lane->serial = alloc->serial;
-		lane->time.uses -= lane->time.left; /* the next event reads the clock, after the core's events */
+		lane->time.uses -= lane->time.left; /* so the next event reads the clock, after the core's events */
 		lane->time.left = 0;
 	}
 	if (open)

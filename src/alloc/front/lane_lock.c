@@ -11,7 +11,7 @@
 
 #define SPINS  100
 #define YIELDS 1000 /* then it sleeps: a real-time thread never yields to the thread that it waits for */
-#define STREAK 256  /* so many exchanges cost as much as taking the lane from its owner */
+#define STREAK 256  /* this many exchanges cost as much as taking the lane from its owner */
 
 _Thread_local __attribute__((tls_model("initial-exec"))) char neap_lane_self;
 
@@ -40,7 +40,7 @@ static void let_others_run(unsigned *yields)
 		nanosleep(&time, NULL);
 }
 
-/* Never, if `until` is NULL. */
+/* Whether the time is over; never if `until` is NULL. */
 static bool is_over(const struct timespec *until) { return until && neap_is_past(until); }
 
 /* Waits until no owner works in the lane. False: the time is over. */
@@ -78,7 +78,7 @@ static bool lock(struct neap_alloc *core, struct neap_lane *lane, const struct t
 	return true;
 }
 
-/* The lane is locked. Takes it from another owner. Returns whether an earlier owner may still work in it. */
+/* Called with the lane locked: takes it from another owner. Returns whether an earlier owner may still work in it. */
 static bool disown(struct neap_lane *lane)
 {
 	if (lane->last != &neap_lane_self)
@@ -91,7 +91,7 @@ static bool disown(struct neap_lane *lane)
 	return lane->left;
 }
 
-/* The lane is locked. Makes this thread its owner, if it has a seat or gets one. */
+/* Called with the lane locked: makes this thread its owner, if it has a seat or gets one. */
 static void own(struct neap_lane *lane)
 {
 	for (size_t i = 0; i < LANE_SEATS; i++) {

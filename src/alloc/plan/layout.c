@@ -7,8 +7,8 @@
  *   of these keys
  *   skyline    in the same orders, but the lowest valley is served first: it gets the first block that lives within
  *              its span. If there is none, the valley is filled up to the lower of its sides
- *   improved   begins with each sorted order and the best so far. The block at which a try became no better came too
- *              late, so it moves to a random earlier place, and the next try begins
+ *   improved   begins with each sorted order and with the best order so far. The block at which a try becomes no
+ *              better than the best came too late: it moves to a random earlier place, and the next try begins
  *
  * A try ends as soon as it is no better than the best one.
  */
@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROUNDS 20 /* of the search: a round ends after this part of the work without a better layout */
+#define ROUNDS 20 /* the search has rounds: one ends after this part of the work without a better layout */
 
 enum key { PRESSURE, LIFE, BYTES, KEYS };
 
@@ -57,7 +57,7 @@ struct search {
 	struct item *items;               /* by number */
 	struct item *sorted;              /* by the current keys */
 	uint32_t *order, *best_order;     /* numbers */
-	uint32_t *next;                   /* links the sorted items that the skyline has not placed */
+	uint32_t *next;                   /* links the sorted items that are not in the skyline yet */
 	uint64_t *offsets, *best_offsets; /* by number */
 	struct placed *placed;            /* by offset */
 	struct valley *valleys;           /* by rank */
@@ -119,8 +119,8 @@ static void place(struct search *search, uint32_t placed, const struct item *ite
 	search->offsets[item->number] = offset;
 }
 
-/* Places the blocks in this order. Returns the index of the first block that made it no better than the best try;
- * `count` if it is the new best. */
+/* Places the blocks in this order. Returns the index of the first block at which the try was no better than the best
+ * one; `count` if it is the new best. */
 static uint32_t try_order(struct search *search)
 {
 	uint64_t total = 0;
@@ -236,7 +236,7 @@ static void try_keys(struct search *search, const enum key keys[KEYS])
 	try_order(search);
 }
 
-/* xorshift64: the same numbers everywhere. */
+/* xorshift64 gives the same numbers on every machine. */
 static uint64_t draw(struct search *search, uint64_t below)
 {
 	search->random ^= search->random << 13;
@@ -320,7 +320,7 @@ static void search_fini(struct search *search)
 		free(all[i]);
 }
 
-/* Events become ranks. */
+/* Replaces events by their ranks. */
 static void rank(struct search *search, const struct neap_layout_block *blocks)
 {
 	struct edge *edges = search->edges;

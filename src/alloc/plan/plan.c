@@ -6,10 +6,10 @@
 
 #define LAYOUT_WORK  20000000 /* comparisons: some 20 ms */
 #define PLANNED_MAX  10000    /* blocks: the first try compares each with all, in some 100 ms, and always completes */
-#define LEARN_STEPS  8        /* it rests after so many marked steps without a repetition */
+#define LEARN_STEPS  8        /* it rests after this many marked steps without a repetition */
 #define WORTH        64       /* a step must have moved at least this part of the region's bytes */
-#define LOST_STEPS   8        /* the plan stops after so many lost steps in a row */
-#define REST_MAX     64       /* it rests at most this many times the requests it watched in vain */
+#define LOST_STEPS   8        /* the plan stops after this many lost steps in a row */
+#define REST_MAX     64       /* it rests for at most this many times the requests that it watched in vain */
 #define SPAN         256      /* requests that share one pair of lowest and highest level */
 #define RECENT_SPANS 32       /* a step goes through all levels of these spans */
 #define LEVELS       8        /* except this part of the levels */
@@ -22,7 +22,7 @@ struct item {
 	uint64_t bytes;
 	int64_t level;   /* bytes live before it, minus bytes live when the log began */
 	uint32_t to;     /* the request before which it was freed; 0: not yet */
-	uint64_t strain; /* bytes moved since the log began, including those for it */
+	uint64_t strain; /* bytes moved since the log began, for this request too */
 };
 
 struct levels {
@@ -37,7 +37,7 @@ struct log {
 	uint64_t first_serial;
 	int64_t level;
 	uint64_t strain;
-	uint32_t marks, last_mark; /* the marks so far; the request that followed the last one */
+	uint32_t marks, last_mark; /* how many marks so far; the request after the last mark */
 	struct neap_period period;
 };
 
@@ -50,17 +50,18 @@ struct neap_plan {
 	struct log log; /* LEARNING */
 	/* READY, SERVING */
 	struct neap_track track;
-	uint64_t *offsets;              /* by place in the track */
-	uint64_t bytes;                 /* the region's */
-	uint64_t step_bytes, hit_bytes; /* requested in a whole step; expected and requested so far in this step */
-	uint32_t seen;                  /* requests in this step so far */
-	unsigned lost_steps;            /* in a row */
-	bool proven;                    /* a step was served as expected */
+	uint64_t *offsets; /* by place in the track */
+	uint64_t bytes;    /* the region's */
+	/* Bytes requested in a whole step; bytes expected and requested so far in this step. */
+	uint64_t step_bytes, hit_bytes;
+	uint32_t seen;       /* requests in this step so far */
+	unsigned lost_steps; /* in a row */
+	bool proven;         /* a step was served as expected */
 	/* RESTING */
 	uint64_t rest_until;   /* the number of a request */
 	uint64_t watched_from; /* the first request since watching last gained anything */
 	uint64_t last_serial;
-	unsigned rest; /* how many times the requests watched in vain it rests next */
+	unsigned rest; /* it rests next for this many times the requests that it watched in vain */
 };
 
 struct neap_plan *neap_plan_create(uint64_t least_bytes)
@@ -199,7 +200,7 @@ void neap_plan_note_free(struct neap_plan *plan, uint64_t bytes, uint64_t serial
 		log->items[serial - log->first_serial].to = log->count;
 }
 
-/* The request in [first, end) with the lowest level, and the range of levels. */
+/* Finds the request in [first, end) with the lowest level, and the range of levels. */
 static uint32_t lowest_request(const struct log *log, uint32_t first, uint32_t end, struct levels *ret_levels)
 {
 	uint32_t lowest = first;
@@ -231,8 +232,8 @@ static bool is_step(const struct log *log, uint32_t length, const struct levels 
 	       drift >= -range / DRIFTS;
 }
 
-/* At which request, counted from the step's first, the block of request `first + place` is freed. The step that
- * begins at `other` counts instead if it frees the block later. 0: the block is not freed. */
+/* Returns at which request, counted from the step's first, the block of request `first + place` is freed. If the step
+ * that begins at `other` frees the block later, returns that. 0: the block is not freed. */
 static uint32_t life(const struct log *log, uint32_t first, uint32_t other, uint32_t place)
 {
 	uint32_t own = log->items[first + place].to, to = own ? own - first : 0;

@@ -31,7 +31,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define NEAP_PLAN_REQUESTS_MAX (1u << 17) /* it learns from: two steps, and the requests before them */
+#define NEAP_PLAN_REQUESTS_MAX (1u << 17) /* requests that it learns from: two steps, and the requests before them */
 
 struct neap_alloc;
 struct neap_block;
@@ -40,7 +40,7 @@ struct neap_request;
 struct neap_stream;
 
 struct neap_plan_request {
-	uint64_t bytes; /* as rounded */
+	uint64_t bytes; /* rounded bytes */
 	uint32_t stream;
 	uint64_t serial; /* increases by 1 with each request of the program */
 };
@@ -56,7 +56,7 @@ void neap_plan_strain(struct neap_plan *plan, uint64_t bytes, uint64_t serial);
 
 /* Compares a new request with the expected one. True: they are equal, and *ret_offset is its place in the region. */
 bool neap_plan_expects(struct neap_plan *plan, const struct neap_plan_request *request, uint64_t *ret_offset);
-/* Notes that this place was not free. */
+/* Notes that the expected place was not free. */
 void neap_plan_miss(struct neap_plan *plan, const struct neap_plan_request *request);
 /* Whether it is serving but out of step: the last request was not expected. */
 bool neap_plan_lost(const struct neap_plan *plan);
@@ -135,16 +135,18 @@ enum neap_status neap_layout_make(struct neap_layout_block *blocks, size_t count
  *   tokens   a b c d e f a x c d e f a x c d e f a x ...        a token says size and stream of a request
  *                            |--- length ---|--- matched --->
  *
- * When a run of NEAP_RUN tokens comes again, its distance from the last time is proposed as the length. The proposal
- * stands, and no other is made, while each token equals the one `length` before it. The length is found once a whole
- * length has matched, or several if it is short. Inner loops are found as well as steps; the caller rejects them.
+ * When a run of NEAP_RUN tokens repeats, the distance between both is proposed as the length. The proposal stands
+ * while each token equals the one `length` before it; meanwhile there is no other. The length is found once a whole
+ * length has matched, or several if it is short. This finds inner loops as well as steps; the caller rejects the
+ * loops.
  *
  * Costs: a hash, a lookup in a table of constant size and a comparison per token. Threads: the caller's lock. Pure.
  */
 
 #define NEAP_RUN          16
-#define NEAP_PERIOD_LEAST 64   /* a shorter period is found as a multiple of it */
-#define NEAP_PERIOD_SURE  2048 /* so many tokens must match, even if that is several lengths: parts of steps repeat */
+#define NEAP_PERIOD_LEAST 64 /* a shorter period is found as one of its multiples */
+/* This many tokens must match, even if that is several lengths: parts of steps repeat. */
+#define NEAP_PERIOD_SURE 2048
 
 /* Equal requests have equal tokens. Different requests have equal tokens only in one of 2^64 pairs. */
 static inline uint64_t neap_token(uint64_t bytes, uint32_t stream)
@@ -189,8 +191,8 @@ struct neap_period {
 /* Adds tokens[count - 1]. The tokens before it were added in order. False: no host memory. */
 bool neap_period_add(struct neap_period *period, const uint64_t *tokens, uint32_t count);
 /* Returns a length such that the last `length` tokens, and at least NEAP_PERIOD_SURE, equal the tokens `length`
- * before them. 0: there is no such length, or it was returned before. The same length is returned again whenever the
- * number of matching tokens has doubled. */
+ * before them. 0: there is no such length, or it was returned already. It is returned again whenever the number of
+ * matching tokens has doubled. */
 uint32_t neap_period_found(struct neap_period *period);
 void neap_period_fini(struct neap_period *period);
 
@@ -203,17 +205,17 @@ void neap_period_fini(struct neap_period *period);
  * Threads: the caller's lock. Pure.
  */
 
-/* Zeroed: nothing is expected. While not lost, next <= count. */
+/* A zeroed struct expects nothing. While not lost, next <= count. */
 struct neap_track {
 	uint64_t *tokens; /* see neap_token */
 	uint32_t count;
 	bool cyclic; /* after the last token the first one is expected; otherwise nothing is */
 	bool lost;
-	uint32_t next;   /* the place of the expected token; while lost: of the one expected then */
-	uint32_t *heads; /* by the top bits of a run's hash: 1 + the last place that follows such a run; 0: none */
-	uint32_t *chain; /* by place: the previous one with the same hash, coded alike */
+	uint32_t next;   /* the place of the expected token; while lost: of the last one that was expected */
+	uint32_t *heads; /* by the top bits of a run's hash: 1 + the last place after such a run; 0: none */
+	uint32_t *chain; /* by place: 1 + the previous place with the same hash; 0: none */
 	unsigned shift;
-	struct neap_run run; /* since it was lost */
+	struct neap_run run; /* the run since the track was lost */
 };
 
 /* Takes ownership of `tokens`, even on failure, and will free() them. `count` is above 0 and below 2^31. False: no
@@ -223,7 +225,7 @@ void neap_track_fini(struct neap_track *track);
 
 /* Compares a new request's token with the expected one. True: they are equal; *ret_place is its place. */
 bool neap_track_follow(struct neap_track *track, uint64_t token, uint32_t *ret_place);
-/* Expects token `next` from now on. */
+/* Makes token `next` the expected one. */
 void neap_track_set(struct neap_track *track, uint32_t next);
 
 #endif

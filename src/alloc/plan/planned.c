@@ -16,14 +16,14 @@
 #include "alloc/core/cache.h"
 #include "alloc/plan/plan.h"
 
-#define SCARCE 128 /* memory is scarce if the peak demand leaves less than this part of it */
+#define SCARCE 128 /* memory is scarce if the peak demand leaves less than this part of it free */
 
 static struct neap_plan_request plan_request(const struct neap_stream *stream, uint64_t bytes, uint64_t serial)
 {
 	return (struct neap_plan_request){bytes, stream->number, serial};
 }
 
-/* Whether the program has needed nearly all of the memory held. */
+/* Whether the program has needed nearly all of the memory that is held. */
 static bool scarce(const struct neap_alloc *alloc)
 {
 	uint64_t held = alloc->held_pages * alloc->page_bytes;
@@ -56,8 +56,8 @@ bool neap_planned_stop(struct neap_alloc *alloc)
 	return true;
 }
 
-/* The region's block that holds the byte at `address`. The search begins at the last planned block, if that is still
- * live: blocks allocated one after another lie close together. */
+/* Returns the region's block that holds the byte at `address`. The search begins at the last planned block, if it is
+ * still live: blocks that are allocated one after another lie close together. */
 static struct neap_block *block_at(const struct neap_alloc *alloc, uint64_t address)
 {
 	struct neap_block *block = neap_index_find(&alloc->live, alloc->region_last);
@@ -74,8 +74,8 @@ static struct neap_block *block_at(const struct neap_alloc *alloc, uint64_t addr
 	return block;
 }
 
-/* Makes the stream wait for the work on the blocks from `first` to `end`. False: some are not CACHED, or it
- * cannot. */
+/* Makes the stream wait for the work on the blocks from `first` to `end`. False: some of them are not CACHED, or the
+ * stream cannot wait. */
 static bool make_ready(struct neap_alloc *alloc, struct neap_block *first, uint64_t end, struct neap_stream *stream)
 {
 	struct neap_device_guard guard = {0};
@@ -118,7 +118,7 @@ static struct neap_block *claim(struct neap_alloc *alloc, struct neap_stream *st
 	return block;
 }
 
-/* Claims any part of the region that is large enough, if possible one that the stream may use at once. */
+/* Claims any part of the region that is large enough; it prefers one that the stream may use at once. */
 static struct neap_block *claim_any(struct neap_alloc *alloc, struct neap_stream *stream, uint64_t bytes)
 {
 	struct neap_block *best = neap_cache_best(&alloc->region->idle, bytes), *own = NULL, *other = NULL;

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#define TRIED_MOST 256 /* places with runs of one hash; of a loop with more rounds, not all are examined */
+#define TRIED_MOST 256 /* how many places with runs of one hash it tries; a loop with more rounds has more */
 
 /* Indexes every run of the sequence by its hash, with the place that follows it. */
 static void index_runs(struct neap_track *track)
@@ -57,9 +57,9 @@ static bool follows_run(const struct neap_track *track, uint32_t place)
 	return true;
 }
 
-/* Finds the place after the program's last run. A loop has many such places. The nearest one is taken to where the
- * program would be if each surprise had replaced one expected request. Chains go from the end of the sequence to its
- * beginning. */
+/* Finds the place after the program's last run. A loop has many such places. It chooses the one nearest to where the
+ * program would be if each surprise had replaced one expected request. Chains lead from the end of the sequence to
+ * its beginning. */
 static void find_way(struct neap_track *track)
 {
 	uint64_t expected = track->next + track->run.count, nearest = UINT64_MAX;

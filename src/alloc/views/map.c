@@ -96,7 +96,7 @@ static enum neap_status access_set(struct neap_alloc *alloc, struct neap_view *v
 	return neap_cuda_fail(alloc->cuda, result, err, "cuMemSetAccess of a view");
 }
 
-/* Maps the pages `homes` into the view, exchanging only those that differ. */
+/* Maps the pages `homes` into the view. Exchanges only the pages that differ. */
 static enum neap_status change(struct neap_alloc *alloc, struct neap_view *view, const struct neap_homes *homes,
 			       struct neap_error *err)
 {
@@ -116,7 +116,7 @@ static enum neap_status change(struct neap_alloc *alloc, struct neap_view *view,
 	}
 	if (first >= end)
 		return NEAP_OK;
-	/* so that no page is in the view twice */
+	/* So no page is in the view twice. */
 	enum neap_status status = neap_view_unmap(alloc, view, homes->count, view->pages, err);
 	return status ? status : access_set(alloc, view, first, end, err);
 }

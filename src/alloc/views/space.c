@@ -1,8 +1,8 @@
 /* alloc/views/space.c: chooses the ends of pages that make a block together.
  *
- * If only part of an end is used, the rest lies between two blocks, where no view can use it. So the pair of a suffix
- * and a prefix with the least excess is chosen. A pair that saves a whole page is preferred. If every pair exceeds
- * the request by much, a whole page is cut instead; its rest is a new end.
+ * If only part of an end is used, the rest lies between two blocks, where no view can use it. So the search chooses
+ * the suffix and the prefix that exceed the request least. It prefers a pair that saves a whole page. If every pair
+ * exceeds the request by much, it cuts a whole page instead, whose rest is a new end.
  */
 #include "alloc/core/cache.h"
 #include "alloc/views/views.h"
@@ -10,8 +10,8 @@
 #include <stdlib.h>
 
 #define FIRST_RUNS    256
-#define SAVING_EXCESS (256ull << 10) /* up to this much may be lost to save a whole page */
-#define EXCESS_BYTES  (128ull << 10) /* above this a whole page is cut */
+#define SAVING_EXCESS (256ull << 10) /* this much may be lost to save a whole page */
+#define EXCESS_BYTES  (128ull << 10) /* if more than this would be lost, a whole page is cut */
 
 static bool run_add(struct neap_space *space, struct neap_block *first)
 {
@@ -170,7 +170,7 @@ uint64_t neap_space_take_any(struct neap_space *space)
 	return 0;
 }
 
-/* Ends of pages, ordered by their bytes. The first of each kind has 0 bytes and means no end. */
+/* An end of a page. Ends are ordered by their bytes; the first of each kind has 0 bytes, and stands for no end. */
 struct end {
 	uint64_t bytes, page;
 };
@@ -231,7 +231,7 @@ static bool pair_find(const struct ends *ends, uint64_t bytes, uint64_t *excess,
 	return found;
 }
 
-/* Takes the largest suffix that does not exceed `bytes`. A whole page, chosen later, provides the rest. */
+/* Takes the largest suffix that does not exceed `bytes`. A whole page, which is chosen later, provides the rest. */
 static void page_cut(const struct ends *ends, uint64_t bytes, struct neap_stitch *ret_stitch)
 {
 	size_t i = ends->suffix_count - 1;

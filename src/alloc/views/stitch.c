@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 #define TRIES         3 /* a wait on the host may join blocks; then the search starts again */
-#define SPARE_DIVISOR 8 /* a view may have more pages than needed, up to this part of them */
+#define SPARE_DIVISOR 8 /* a view may have this part more pages than needed */
 
 /* Adjacent bytes at home, and the CACHED block that holds the first of them. */
 struct part {
@@ -25,14 +25,14 @@ struct work {
 	uint64_t bytes;
 	struct neap_space space;
 	struct neap_stitch stitch;
-	struct neap_view *view; /* to change; NULL: a new one */
+	struct neap_view *view; /* the view to change; NULL: make a new one */
 	uint64_t *homes;        /* per page of the view */
 	uint64_t pages;
 	struct part *parts;
 	size_t part_count;
 };
 
-/* Whether the kept view can serve the request: all bytes that its block needs are free at home. Fills the stitch. */
+/* Whether the kept view can serve the request, because all bytes of the block are free at home. Fills the stitch. */
 static bool kept_fits(struct work *work, const struct neap_view *view)
 {
 	const struct neap_space *space = &work->space;
@@ -62,7 +62,7 @@ static bool kept_fits(struct work *work, const struct neap_view *view)
 	return true;
 }
 
-/* How many whole pages of the stitch the view has mapped already, at places where whole pages go. */
+/* Counts the whole pages of the stitch that the view has mapped already, at places for whole pages. */
 static uint64_t same_pages(const struct work *work, const struct neap_view *view, uint64_t first)
 {
 	uint64_t same = 0;
@@ -86,7 +86,7 @@ static void view_choose(struct work *work, uint64_t first)
 	}
 }
 
-/* Assigns a page to each place of the view. Free pages that the view has there already stay. */
+/* Assigns a page to each place of the view. If the view already has a free page there, it stays. */
 static void homes_fill(struct work *work, uint64_t first)
 {
 	struct neap_stitch *stitch = &work->stitch;
@@ -211,7 +211,7 @@ static enum neap_status block_make(const struct work *work, struct neap_view *vi
 	return NEAP_OK;
 }
 
-/* Makes the block of the chosen stitch; if `kept`, in the chosen view. NEAP_EOOM with *ret_waited: search again. */
+/* Makes the block of the chosen stitch; with `kept`, in the chosen view. NEAP_EOOM with *ret_waited: search again. */
 static enum neap_status make(struct work *work, bool kept, struct neap_block **ret_block, bool *ret_waited,
 			     struct neap_error *err)
 {

@@ -5,10 +5,10 @@
  *   view     [      |//][ //////////// ][/////|         ]       one range of addresses, mapped from the same handles
  *                   `----- one block ---------'
  *
- * Invariants: free bytes are known only at home. A block of a view counts like any other. Meanwhile its bytes at home
- * are IN_VIEW, so no request can get them there; they become CACHED again once the block is freed and its work is
- * done. So every byte of a page belongs to one block, under one address. The pages stay mapped at home: a page with
- * IN_VIEW bytes never moves.
+ * Invariants: free bytes are known only at home. A block of a view counts like any other. While it lives, its bytes
+ * at home are IN_VIEW, so no request gets them there. They become CACHED again once the block is freed and its work
+ * is done. So every byte of a page belongs to one block, under one address. The pages stay mapped at home: a page
+ * with IN_VIEW bytes never moves.
  *
  * A view stays mapped after its block is freed. A later request of its size gets it without calls that map pages, if
  * all its bytes at home are free again. Before a page leaves its home, it leaves such views. At most as many pages as
@@ -57,12 +57,12 @@ struct neap_space {
 	struct neap_free_run **by_pages; /* the same, by their number of whole pages */
 	bool *taken;                     /* per whole page of all runs */
 	uint64_t pages;
-	size_t next_run, next_page; /* whole pages before this one, by `by_pages`, are all taken */
+	size_t next_run, next_page; /* by `by_pages`, all whole pages before this one are taken */
 };
 
 /* The parts of a block: a suffix of one page, whole pages, and a prefix of another page. */
 struct neap_stitch {
-	uint64_t suffix_page, suffix_bytes; /* the page's address; 0 bytes: none. The next two alike */
+	uint64_t suffix_page, suffix_bytes; /* the page's address; 0 bytes: none. Likewise the next two */
 	uint64_t prefix_page, prefix_bytes;
 	uint64_t whole_pages;
 };
@@ -78,7 +78,7 @@ uint64_t neap_space_prefix(const struct neap_space *space, uint64_t page);
 /* Whether the whole page is free and not taken. */
 bool neap_space_whole(const struct neap_space *space, uint64_t page);
 void neap_space_take(struct neap_space *space, uint64_t page); /* requires neap_space_whole(space, page) */
-/* Takes a whole page of the run with the fewest. 0: there is none. */
+/* Takes a whole page from the run that has the fewest. 0: there is none. */
 uint64_t neap_space_take_any(struct neap_space *space);
 /* Chooses the parts of a block of `bytes` with the least loss. `more`: the number of spare pages, which could be
  * used, too. False: there is not enough, or no host memory. */
@@ -86,11 +86,11 @@ bool neap_space_stitch(const struct neap_space *space, uint64_t bytes, uint64_t 
 
 /* stitch.c: blocks made of ends of pages and whole pages from anywhere. */
 
-/* Returns a block of `bytes` for the cache, LIVE and in the index, of a kept view whose bytes are free again. No
- * pages are mapped. NULL: there is none. For both functions the context is current, no capture is under way and no
- * private pool is open. */
+/* Returns a block of `bytes` for the cache, LIVE and in the index. Its view was kept, and all bytes of the view are
+ * free again, so no pages are mapped. NULL: there is none. Both functions need the current context, no capture under
+ * way, and no open private pool. */
 struct neap_block *neap_stitch_kept(struct neap_alloc *alloc, struct neap_cache *cache, uint64_t bytes);
-/* The same, of a new or changed view of any cached or spare pages. NEAP_EOOM: they are not enough. */
+/* The same, with a new or changed view of any cached or spare pages. NEAP_EOOM: there are not enough. */
 enum neap_status neap_stitch_new(struct neap_alloc *alloc, struct neap_cache *cache, uint64_t bytes,
 				 struct neap_block **ret_block, struct neap_error *err);
 
