@@ -305,8 +305,7 @@ static void test_card_of_a_larger_evaluation(void **state)
 
 	(void)state;
 	watched_begin(&watched, folder, "", 1000 * WATCHED_MIB, 0);
-	for (int step = 0; step < 3; step++)
-		assert_true(watched_step(&watched, 30));
+	assert_true(watched_step(&watched, 30));
 	for (int i = 0; i < 14; i++)
 		assert_non_null(watched_alloc(&watched, 60 * WATCHED_MIB, WATCHED_EVALUATION));
 	assert_null(watched_alloc(&watched, 120 * WATCHED_MIB, WATCHED_FORWARD));
@@ -314,7 +313,7 @@ static void test_card_of_a_larger_evaluation(void **state)
 	watched_emit(&watched, neap_event_of_oom_model(0, model));
 	watched_end(&watched);
 	make_card(&watched, &card, &text);
-	assert_true(card.evaluates && card.larger == 4);
+	assert_true(card.larger == 4);
 	assert_int_equal(card.fixes[0].kind, NEAP_FIX_NO_GRAD);
 	assert_int_equal(card.fixes[0].saving_bytes, (14 * 60 - 120) * WATCHED_MIB);
 	neap_buffer_fini(&text);
