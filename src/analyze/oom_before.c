@@ -23,7 +23,10 @@
 
 static bool of_backward(const struct neap_trace_parts *parts, const struct neap_life *life)
 {
-	return parts->sites->phases[life->stack] == NEAP_PHASE_BACKWARD || (!life->stack && life->size >= NEAP_MIB);
+	uint8_t phase = parts->sites->phases[life->stack];
+
+	return phase == NEAP_PHASE_BACKWARD ||
+	       ((!life->stack || phase == NEAP_PHASE_THREAD) && life->size >= NEAP_MIB);
 }
 
 static uint64_t step_begin(const struct neap_trace_parts *parts, uint64_t event)
@@ -182,7 +185,7 @@ static bool scales(const struct neap_trace_parts *parts, const struct step_befor
 	if (parts->sites->phases[life->stack] == NEAP_PHASE_OPTIMIZER)
 		return false;
 	if (category == NEAP_CATEGORY_UNKNOWN)
-		return life->end < before->end || (life->stack && life->end < event);
+		return life->end < before->end || (neap_has_line(parts->sites, life->stack) && life->end < event);
 	return category == NEAP_CATEGORY_ACTIVATIONS || category == NEAP_CATEGORY_TEMPORARIES ||
 	       category == NEAP_CATEGORY_INPUTS;
 }
@@ -222,7 +225,8 @@ enum neap_status neap_oom_compare(const struct neap_trace_parts *parts, const st
 
 	if (!begin) /* no whole step came before */
 		return NEAP_OK;
-	uint32_t frame = parts->sites->frames[failure->event.stack];
+	uint32_t stack = failure->event.stack,
+		 frame = neap_has_line(parts->sites, stack) ? parts->sites->frames[stack] : 0;
 	if (frame)
 		card->larger = larger(parts, frame, begin, card->block_bytes);
 	bool held = find_first(parts, begin, card->event, &first);

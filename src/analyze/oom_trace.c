@@ -116,7 +116,7 @@ static struct neap_life as_at(const struct neap_life *life, uint64_t event)
  * blocks that the program's own lines made since the last step as its batch. */
 static enum neap_category guess(const struct neap_trace_parts *parts, const struct neap_life *life, uint64_t event)
 {
-	if (!life->stack)
+	if (!neap_has_line(parts->sites, life->stack))
 		return NEAP_CATEGORY_TEMPORARIES;
 	if (parts->sites->phases[life->stack] == NEAP_PHASE_FORWARD)
 		return NEAP_CATEGORY_ACTIVATIONS;
@@ -131,7 +131,7 @@ static bool count_live(const struct neap_trace_parts *parts, const struct neap_l
 	enum neap_category_how how = NEAP_HOW_NOTHING;
 	struct neap_life then = as_at(life, event);
 	enum neap_category category = neap_category_of(parts->sites, parts->steps, event + 1, &then, &how);
-	bool nameless = of_step && category == NEAP_CATEGORY_UNKNOWN && !life->stack;
+	bool nameless = of_step && category == NEAP_CATEGORY_UNKNOWN && !neap_has_line(parts->sites, life->stack);
 
 	if (of_step && category == NEAP_CATEGORY_UNKNOWN)
 		category = guess(parts, life, event);

@@ -3,6 +3,7 @@
 #include "analyze/sites.h"
 
 #include "base/error.h"
+#include "trace/stacks.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -122,6 +123,8 @@ static enum neap_phase phase_of(const struct neap_trace *trace, const struct nea
 	if (strstr(name, "orkspace") && (strstr(name, "cublas") || strstr(name, "Blas") || strstr(name, "BLAS") ||
 					 strstr(name, "cudnn") || strstr(name, "Cudnn")))
 		return NEAP_PHASE_WORKSPACE;
+	if (strcmp(name, NEAP_STACKS_THREAD) == 0)
+		return NEAP_PHASE_THREAD;
 	return strstr(name, "autograd::Engine") ? NEAP_PHASE_BACKWARD : NEAP_PHASE_UNKNOWN;
 }
 

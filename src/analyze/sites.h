@@ -21,6 +21,7 @@ enum neap_phase {
 	NEAP_PHASE_OPTIMIZER,
 	NEAP_PHASE_ZERO_GRAD,
 	NEAP_PHASE_WORKSPACE,
+	NEAP_PHASE_THREAD, /* in a thread without Python: of autograd, but it may also make a library's workspace */
 	NEAP_PHASE_COMPILING, /* torch.compile, and the timing of kernels to choose from */
 	NEAP_PHASE_KEEPING,   /* a line of the program's own that keeps what it makes, for all that is seen; */
 	NEAP_PHASE_CHOOSING,  /* one that keeps some of it; both are set by categories.h */
@@ -36,6 +37,12 @@ struct neap_sites {
 enum neap_status neap_sites_make(const struct neap_trace *trace, struct neap_sites *ret_sites,
 				 struct neap_error *err);
 void neap_sites_fini(struct neap_sites *sites);
+
+/* Whether the stack names a line: autograd's threads have none. */
+static inline bool neap_has_line(const struct neap_sites *sites, uint32_t stack)
+{
+	return stack > 0 && sites->phases[stack] != NEAP_PHASE_THREAD;
+}
 
 /* "train/gpt.py:69 forward": the last two parts of the file's path; a tag, or a C++ function, is its name alone. */
 void neap_site_text(const struct neap_trace *trace, uint32_t frame, char *ret_text, size_t capacity);

@@ -70,7 +70,7 @@ uint64_t mixed(uint64_t hash, uint64_t what) { return ((hash << 5 | hash >> 59) 
 /* The hash of this thread's frames: of their code objects and instructions, as they stand there. Each allocation
  * pays for it, so nothing but the frames themselves is read. Most frames lie where they lay at the walk before: with
  * those addresses at hand the processor reads them side by side, and need not wait for each one to name the next.
- * 0: there are none. */
+ * Never 0; a thread without Python has no frames. */
 uint64_t hash_frames(Path &path)
 {
 	const FrameLayout &layout = stacks.layout;
@@ -87,7 +87,7 @@ uint64_t hash_frames(Path &path)
 		__asm__("" : "+r"(frame)); /* or the compiler takes `next`, which is the same and comes later */
 	}
 	hash ^= hash >> 32;
-	return count && !hash ? 1 : hash;
+	return hash ? hash : 1;
 }
 
 /* A str of Python's: `length` characters of `width` bytes; 0: not of a known kind. */
@@ -361,8 +361,6 @@ uint32_t stacks_number(Path &path, bool verify)
 	if (!stacks.readable.load(std::memory_order_acquire) || stacks.fd.load(std::memory_order_relaxed) < 0)
 		return 0;
 	uint64_t hash = hash_frames(path), names = 0;
-	if (!hash)
-		return 0;
 	Slot &slot = find(hash);
 	if (!verify && slot.hash.load(std::memory_order_acquire) == hash)
 		return slot.number.load(std::memory_order_relaxed);
@@ -371,7 +369,7 @@ uint32_t stacks_number(Path &path, bool verify)
 	Frame frames[kWalked];
 	size_t count = walk(frames, &names);
 	pthread_mutex_lock(&stacks.lock);
-	uint32_t number = count ? add(hash, names, frames, count) : 0;
+	uint32_t number = count || !innermost() ? add(hash, names, frames, count) : 0;
 	pthread_mutex_unlock(&stacks.lock);
 	return number;
 }

@@ -10,7 +10,9 @@
  * The file is text, a complete line for each write(2):
  *
  *   neap-stacks 1 <TAB> torch VERSION <TAB> conf SETTINGS
- *   NUMBER [<TAB> FILE <TAB> LINE <TAB> FUNCTION]...           innermost first; control bytes are written as '?' */
+ *   NUMBER [<TAB> FILE <TAB> LINE <TAB> FUNCTION]...           innermost first; control bytes are written as '?'
+ *
+ * A NUMBER alone is a thread without Python, as autograd's are. */
 #ifndef NEAP_TORCH_WATCH_STACKS_H
 #define NEAP_TORCH_WATCH_STACKS_H
 
@@ -55,7 +57,7 @@ void stacks_layout(const FrameLayout *layout, const char *own, const char *torch
 /* Appends to the file, or begins it with the line `header`. False: it cannot be written, errno says why. */
 bool stacks_open(const char *path, const char *header);
 void stacks_close();
-/* This thread's stack: its number plus 1. 0: it has no Python frames, or there is no file, or the file is full. Any
+/* This thread's stack: its number plus 1. 0: there is no file, or it is full. Any
  * thread, with or without Python's lock. A stack is known by the addresses of its code objects and instructions; to
  * `verify` also compares the functions' names, which takes longer: an address may come to mean something else. */
 uint32_t stacks_number(Path &path, bool verify);

@@ -88,7 +88,11 @@ static bool take_stack(struct piece line, struct neap_build *build, uint32_t *re
 		frames[count++] =
 			neap_build_frame(build, file_text, neap_build_text(build, name.at, name.length), number);
 	}
-	*ret_call = count ? neap_build_stack(build, frames, count) : 0;
+	if (count == 0) {
+		uint32_t name = neap_build_text(build, NEAP_STACKS_THREAD, strlen(NEAP_STACKS_THREAD));
+		frames[count++] = neap_build_frame(build, 0, name, 0);
+	}
+	*ret_call = neap_build_stack(build, frames, count);
 	return true;
 }
 

@@ -5,8 +5,9 @@
  *     0<TAB>/home/me/train.py<TAB>12<TAB>forward<TAB>/home/me/train.py<TAB>40<TAB><module>
  *
  * The first line names the release and the allocator's settings. Each other line is a stack: its number, then file,
- * line and function of each frame, innermost first. The process that records appends whole lines; the last one may be
- * cut short.
+ * line and function of each frame, innermost first. A number alone is a thread without Python, as those are in which
+ * PyTorch's autograd computes backward: its stack has one frame, NEAP_STACKS_THREAD. The process that records appends
+ * whole lines; the last one may be cut short.
  *
  * The file is hostile: every number is checked, a line that is not a stack is skipped and counted.
  */
@@ -19,6 +20,7 @@
 #define NEAP_STACKS_BYTES  (20u << 20) /* of the file; the writer stops at 16 MiB */
 #define NEAP_STACKS_FRAMES 32u         /* of one stack; the rest is skipped */
 #define NEAP_STACKS_MAGIC  "neap-stacks 1\t"
+#define NEAP_STACKS_THREAD "autograd's threads, no Python line"
 
 /* calls[n]: where stack number n begins in the trace (struct neap_trace_call); 0: there is none. */
 struct neap_stacks {

@@ -363,7 +363,7 @@ optimizer.step()
 
 
 class Purposes(Watch):
-    """The purposes of memory: in the card that a run shows, even if finding them takes so long that neap publishes
+    """The purposes of memory, and who holds it: in the card that a run shows, even if finding them takes so long that neap publishes
     figures meanwhile; and in the analysis of the recording."""
 
     script = """
@@ -397,6 +397,7 @@ model(torch.zeros(100000, 2048, device="cuda")).sum().backward()
         self.assertEqual(purposes["parameters"], model)
         self.assertAlmostEqual(purposes["gradients"], model, delta=8192)  # of a bias
         self.assertLess(purposes.get("unknown", 0), MIB)
+        self.assertIn("autograd's threads, no Python line", [holder["text"] for holder in report["holders"]])
 
     def test_the_batch_of_a_first_step_is_known(self):
         done, _ = self.run_script(self.script.replace("range(4)", "range(0)"), check=False)
