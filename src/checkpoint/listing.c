@@ -94,7 +94,7 @@ bool checkpoint_listing_count_stems(struct checkpoint_listing *listing)
 {
 	bool fine = true;
 
-	for (size_t i = 0; fine && i < listing->count; i++) {
+	for (size_t i = 0; fine && listing->beside_count > 0 && i < listing->count; i++) {
 		uint64_t stem = stem_of(listing->names[i]), count = 0;
 
 		if (checkpoint_is_beside(listing->names[i]))

@@ -55,7 +55,7 @@ static bool is_word(const char *text, size_t length, const char *word)
 static bool is_qualifier(const char *text, size_t length)
 {
 	for (size_t i = 0; i < COUNT(qualifiers); i++)
-		if (is_word(text, length, qualifiers[i]))
+		if (length > 0 && text[0] == qualifiers[i][0] && is_word(text, length, qualifiers[i]))
 			return true;
 	return false;
 }
@@ -129,20 +129,29 @@ enum neap_metric_mode checkpoint_metric_known(const char *word, char ret_metric[
 
 /* --- numbers --- */
 
+static size_t digits_length(const char *text)
+{
+	size_t length = 0;
+
+	while (is_digit(text[length]))
+		length++;
+	return length;
+}
+
 /* The length of the number at `text`: digits, a fraction, an exponent. 0: there is none. */
 static size_t number_length(const char *text, bool *ret_whole)
 {
 	*ret_whole = true;
 	if (!is_digit(*text))
 		return 0;
-	size_t length = strspn(text, "0123456789");
+	size_t length = digits_length(text);
 	if (text[length] == '.' && is_digit(text[length + 1])) {
-		length += 1 + strspn(text + length + 1, "0123456789");
+		length += 1 + digits_length(text + length + 1);
 		*ret_whole = false;
 	}
 	if (text[length] == 'e' || text[length] == 'E') {
 		size_t sign = text[length + 1] == '+' || text[length + 1] == '-';
-		size_t digits = strspn(text + length + 1 + sign, "0123456789");
+		size_t digits = digits_length(text + length + 1 + sign);
 
 		if (digits > 0 && digits <= 3) {
 			length += 1 + sign + digits;
@@ -350,7 +359,7 @@ static bool has_extension(const char *name, const char *const *extensions, size_
 	const char *dot = strrchr(name, '.');
 
 	for (size_t i = 0; dot && dot > name && i < count; i++)
-		if (!strcasecmp(dot + 1, extensions[i]))
+		if (lower(dot[1]) == extensions[i][0] && !strcasecmp(dot + 1, extensions[i]))
 			return true;
 	return false;
 }
