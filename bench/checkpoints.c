@@ -1,6 +1,6 @@
 /* bench/checkpoints: how long retention takes. Usage: checkpoints [COUNT] (default 100000).
  *
- * decide: the rules over facts in memory. plan: also reads the folder, COUNT empty files whose names have steps and
+ * decide: the rules over facts in memory. plan: also reads the folder, COUNT files whose names have steps and
  * metrics; then again with a JSON file of metrics beside each. walk: reads the same folder and asks stat(2) about
  * each name: this is what the folder itself costs. Each figure is the median of five, walks and plans in turn. On a
  * busy machine processor time says more. */
@@ -112,7 +112,7 @@ static int walk(const char *path)
 	return 0;
 }
 
-/* Makes an empty checkpoint, and with `beside` a file with its metrics. */
+/* Makes a checkpoint, and with `beside` a file with its metrics. */
 static int make(int folder_fd, size_t i, bool beside)
 {
 	const struct timespec when = {.tv_sec = (time_t)(1700000000 + i)};
@@ -121,7 +121,9 @@ static int make(int folder_fd, size_t i, bool beside)
 
 	name_of(i, name);
 	int file = openat(folder_fd, name, O_WRONLY | O_CREAT, 0600);
-	int code = file < 0 || futimens(file, (struct timespec[]){when, when}) < 0 ? 73 : 0;
+	int code = file < 0 || write(file, "weights", 7) != 7 || futimens(file, (struct timespec[]){when, when}) < 0
+			   ? 73
+			   : 0;
 	if (file >= 0)
 		close(file);
 	if (code || !beside)

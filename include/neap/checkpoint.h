@@ -178,7 +178,8 @@ struct neap_retention_entry {
 	uint32_t best_rank; /* from 1; 0: not among the best N */
 	uint32_t done;      /* enum neap_retention_done, set by apply */
 	int32_t cause;      /* errno, likewise */
-	const char *torn;   /* why it is not whole ("it is empty"); NULL: it is, or that cannot be determined */
+	const char *torn;   /* why it is not whole ("it is empty"); NULL: it is, that cannot be determined, or nobody
+			       looked, since it goes for its age, torn or not */
 	bool drop;
 };
 

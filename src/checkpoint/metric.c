@@ -299,11 +299,11 @@ static bool has_part(const struct neap_retention_entry *entry, const char *name)
 	return false;
 }
 
-/* Whether the entry existed when the record was written, and has a value to compare. */
+/* Whether the entry existed when the record was written, and has a value to compare, if it is whole. */
 static bool is_known(const struct checkpoint_record *record, const struct neap_retention_entry *entry)
 {
-	const uint32_t uncounted = NEAP_CHECKPOINT_UNFINISHED | NEAP_CHECKPOINT_TORN | NEAP_CHECKPOINT_UNREADABLE |
-				   NEAP_CHECKPOINT_NAMED | NEAP_CHECKPOINT_HALF;
+	const uint32_t uncounted = NEAP_CHECKPOINT_UNFINISHED | NEAP_CHECKPOINT_UNREADABLE | NEAP_CHECKPOINT_NAMED |
+				   NEAP_CHECKPOINT_HALF;
 
 	return !(entry->facts & uncounted) && (entry->facts & NEAP_CHECKPOINT_MEASURED) && isfinite(entry->metric) &&
 	       (entry->step == NEAP_STEP_UNKNOWN || record->until_step == UINT64_MAX ||
@@ -317,20 +317,22 @@ static enum neap_status mark_best(const struct scan *scan, const struct checkpoi
 				  struct neap_error *err)
 {
 	struct neap_retention_plan *plan = scan->plan;
-	const struct neap_retention_entry *best = NULL;
+	struct neap_retention_entry *best = NULL;
 
 	for (size_t i = 0; i < plan->count; i++)
 		if (has_part(&plan->entries[i], record->best)) {
 			plan->entries[i].facts |= NEAP_CHECKPOINT_RECORDED;
 			best = &plan->entries[i];
 		}
-	if (!best || !is_known(record, best) || record->score_count > 0 || plan->mode == NEAP_METRIC_MODE_UNKNOWN ||
+	if (!best || !is_known(record, best) || checkpoint_entry_torn(scan->fd, best) || record->score_count > 0 ||
+	    plan->mode == NEAP_METRIC_MODE_UNKNOWN ||
 	    (record->best_step != UINT64_MAX && record->best_step != best->step))
 		return NEAP_OK;
 	for (size_t i = 0; i < plan->count; i++) {
-		const struct neap_retention_entry *other = &plan->entries[i];
+		struct neap_retention_entry *other = &plan->entries[i];
 		if (!is_known(record, other) ||
-		    (plan->mode == NEAP_METRIC_MIN ? other->metric >= best->metric : other->metric <= best->metric))
+		    (plan->mode == NEAP_METRIC_MIN ? other->metric >= best->metric : other->metric <= best->metric) ||
+		    checkpoint_entry_torn(scan->fd, other))
 			continue;
 		return neap_fail(err, NEAP_EINVAL,
 				 "%s recorded %.60s as the best, with %s %.6g, but %.60s has %.6g: name the metric "
@@ -351,14 +353,13 @@ static void mark_named_best(const struct scan *scan)
 		struct neap_retention_entry *entry = &scan->plan->entries[i];
 
 		if (entry->part_count == 0 || !checkpoint_says_best(entry->name) ||
-		    checkpoint_has_metric(entry->name) ||
-		    (entry->facts & (NEAP_CHECKPOINT_UNFINISHED | NEAP_CHECKPOINT_TORN)))
+		    checkpoint_has_metric(entry->name) || (entry->facts & NEAP_CHECKPOINT_UNFINISHED))
 			continue;
 		bool later = !newest || (entry->step == newest->step ? entry->modified_ns > newest->modified_ns
 					 : newest->step == NEAP_STEP_UNKNOWN ? true
 					 : entry->step == NEAP_STEP_UNKNOWN  ? false
 									     : entry->step > newest->step);
-		newest = later ? entry : newest;
+		newest = later && !checkpoint_entry_torn(scan->fd, entry) ? entry : newest;
 	}
 	if (newest)
 		newest->facts |= NEAP_CHECKPOINT_RECORDED;

@@ -6,7 +6,7 @@
  * limits of number and size: they drop the oldest checkpoints that no keep rule holds until the rest fits. If that is
  * not enough, they drop the worst of the best N.
  */
-#include "checkpoint/name.h"
+#include "checkpoint/scan.h"
 
 #include "base/error.h"
 #include "base/units.h"
@@ -18,11 +18,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KEEP_ALL      0x0000FFFFu
-#define KEEP_SURE     0x00008000u /* while deciding: among the newest keep_last */
-#define DROP_ALL      0xFFFF0000u
-#define DAY_NS        (UINT64_C(86400) * 1000000000)
-#define UNFINISHED_NS DAY_NS /* no process writes one checkpoint for a day */
+#define KEEP_ALL  0x0000FFFFu
+#define KEEP_SURE 0x00008000u /* while deciding: among the newest keep_last */
+#define DROP_ALL  0xFFFF0000u
+#define DAY_NS    (UINT64_C(86400) * 1000000000)
 
 void neap_retention_defaults(struct neap_retention_options *ret_options)
 {
@@ -257,6 +256,9 @@ static void drop_by_limits(struct neap_retention_plan *plan, const struct neap_r
 		left.count += !goes(order[i]) && !(order[i]->facts & UNRANKED);
 		left.bytes += goes(order[i]) ? 0 : order[i]->bytes;
 	}
+	plan->over_count = plan->over_bytes = 0;
+	if (!exceeded(&left, options))
+		return;
 	qsort(order, count, sizeof(struct neap_retention_entry *), newest_by_time);
 	for (size_t i = count; i-- > 0 && (over = exceeded(&left, options));) {
 		if (goes(order[i]) || (order[i]->reasons & KEEP_ALL))
@@ -274,8 +276,10 @@ static void drop_by_limits(struct neap_retention_plan *plan, const struct neap_r
 		leave_out(&left, order[i]);
 	}
 	over = exceeded(&left, options);
-	plan->over_count = over & NEAP_DROP_COUNT ? left.count - options->max_checkpoints : 0;
-	plan->over_bytes = over & NEAP_DROP_SIZE ? left.bytes - options->max_total_bytes : 0;
+	if (over & NEAP_DROP_COUNT)
+		plan->over_count = left.count - options->max_checkpoints;
+	if (over & NEAP_DROP_SIZE)
+		plan->over_bytes = left.bytes - options->max_total_bytes;
 }
 
 static void drop_unfinished(struct neap_retention_entry *entry, const struct neap_retention_options *options,
@@ -284,7 +288,7 @@ static void drop_unfinished(struct neap_retention_entry *entry, const struct nea
 	bool any_rule = options->older_than_ns || options->max_checkpoints || options->max_total_bytes ||
 			options->delete_rest;
 
-	if (any_rule && now_ns > entry->modified_ns && now_ns - entry->modified_ns > UNFINISHED_NS)
+	if (any_rule && now_ns > entry->modified_ns && now_ns - entry->modified_ns > CHECKPOINT_UNFINISHED_NS)
 		entry->reasons |= entry->facts & NEAP_CHECKPOINT_UNFINISHED ? NEAP_DROP_UNFINISHED : NEAP_DROP_TORN;
 }
 

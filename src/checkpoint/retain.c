@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define ROUNDS_MOST 2
+
 struct census {
 	struct neap_retention_plan *plan;
 	struct neap_map none; /* empty: in the trash it does not matter which files are open */
@@ -52,6 +54,43 @@ static void read_trash(int fd, struct neap_retention_plan *plan)
 	close(trash_fd);
 }
 
+/* Whether it can change the plan that this one is torn: it stays, or a limit drops it (then it counted, and may have
+ * been among the best), or it may still be written. One that is only too old goes, torn or not, and took no place. */
+static bool matters(const struct neap_retention_entry *entry, uint64_t now_ns)
+{
+	return !entry->drop || (entry->reasons & (NEAP_DROP_COUNT | NEAP_DROP_SIZE)) ||
+	       now_ns <= entry->modified_ns || now_ns - entry->modified_ns <= CHECKPOINT_UNFINISHED_NS;
+}
+
+/* Decides as if all that nobody has looked at were whole, then looks at those that matter, and decides again if one
+ * of them is torn. Looks at all after some rounds, and before it fails. */
+static enum neap_status decide(int fd, struct neap_retention_plan *plan, const struct neap_retention_options *options,
+			       uint64_t now_ns, struct neap_error *err)
+{
+	struct neap_error local = {0};
+	enum neap_status status;
+	unsigned round = 0;
+	bool again;
+
+	do {
+		status = neap_retention_decide(plan, options, now_ns, &local);
+		again = false;
+		round++;
+		for (size_t i = 0; i < plan->count; i++) {
+			struct neap_retention_entry *entry = &plan->entries[i];
+
+			if ((entry->facts & CHECKPOINT_UNSEEN) &&
+			    (status || round == ROUNDS_MOST || matters(entry, now_ns)))
+				again |= checkpoint_entry_torn(fd, entry);
+		}
+	} while (again);
+	for (size_t i = 0; i < plan->count; i++)
+		plan->entries[i].facts &= ~CHECKPOINT_UNSEEN;
+	if (status && err)
+		*err = local;
+	return status;
+}
+
 enum neap_status neap_retention_plan_make(const char *folder, const struct neap_retention_options *options,
 					  uint64_t now_ns, struct neap_retention_plan *ret_plan,
 					  struct neap_error *err)
@@ -72,7 +111,7 @@ enum neap_status neap_retention_plan_make(const char *folder, const struct neap_
 	if (!status)
 		status = checkpoint_scan(fd, options, &plan, err);
 	if (!status)
-		status = neap_retention_decide(&plan, options, now_ns ? now_ns : neap_wall_ns(), err);
+		status = decide(fd, &plan, options, now_ns ? now_ns : neap_wall_ns(), err);
 	if (!status)
 		read_trash(fd, &plan);
 	close(fd);

@@ -152,8 +152,6 @@ static void merge(struct neap_retention_entry *entry, const struct checkpoint_ex
 static void note_name(struct scan *scan, struct neap_retention_entry *entry, const char *name,
 		      const struct checkpoint_member *member)
 {
-	const char *torn;
-
 	if (is_pinned(scan, name))
 		entry->facts |= NEAP_CHECKPOINT_PINNED;
 	if (scan->options->resume && !strcmp(scan->options->resume, name))
@@ -164,9 +162,7 @@ static void note_name(struct scan *scan, struct neap_retention_entry *entry, con
 		entry->facts &= ~(uint32_t)NEAP_CHECKPOINT_HALF;
 	if (scan->options->pattern || member->kind != CHECKPOINT_COUNTS || checkpoint_has_metric(name))
 		entry->facts &= ~(uint32_t)NEAP_CHECKPOINT_UNNUMBERED;
-	bool folder = entry->parts[entry->part_count - 1].folder;
-	if (!entry->torn && !checkpoint_is_beside(name) && (torn = checkpoint_torn(scan->fd, name, folder)))
-		entry->torn = torn;
+	entry->facts |= CHECKPOINT_UNSEEN;
 }
 
 /* Adds a name to the entry of its group. False: the host is out of memory. */
@@ -212,6 +208,19 @@ static int part_order(const struct neap_retention_part *a, const struct neap_ret
 
 static int compare_parts(const void *left, const void *right) { return part_order(left, right); }
 
+bool checkpoint_entry_torn(int fd, struct neap_retention_entry *entry)
+{
+	bool unseen = entry->facts & CHECKPOINT_UNSEEN;
+
+	entry->facts &= ~CHECKPOINT_UNSEEN;
+	for (size_t i = 0; unseen && !entry->torn && i < entry->part_count; i++)
+		if (!checkpoint_is_beside(entry->parts[i].name))
+			entry->torn = checkpoint_torn(fd, entry->parts[i].name, entry->parts[i].folder);
+	if (unseen && entry->torn)
+		entry->facts |= NEAP_CHECKPOINT_TORN;
+	return entry->facts & NEAP_CHECKPOINT_TORN;
+}
+
 /* Sorts the parts, the model first, and gives the entry the model's name. False: the host is out of memory. */
 static bool finish_entry(struct scan *scan, size_t index)
 {
@@ -224,10 +233,10 @@ static bool finish_entry(struct scan *scan, size_t index)
 	entry->name = strdup(entry->parts[0].name);
 	entry->device = entry->parts[0].device;
 	entry->inode = entry->parts[0].inode;
-	if (!entry->torn && checkpoint_sets_miss(&scan->sets[index]))
+	if (checkpoint_sets_miss(&scan->sets[index]) && !checkpoint_entry_torn(scan->fd, entry)) {
 		entry->torn = checkpoint_parts_missing;
-	if (entry->torn && !(entry->facts & NEAP_CHECKPOINT_UNFINISHED))
 		entry->facts |= NEAP_CHECKPOINT_TORN;
+	}
 	if (entry->facts & NEAP_CHECKPOINT_NAMED)
 		entry->facts &= ~(uint32_t)NEAP_CHECKPOINT_UNNUMBERED; /* one reason is enough */
 	return entry->name != NULL;

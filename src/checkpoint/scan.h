@@ -27,6 +27,14 @@ bool checkpoint_is_mount(int folder_fd, const char *name);
 /* Opens the folder. Returns its descriptor, which the caller closes, or -1 with an error. */
 int checkpoint_open_folder(const char *folder, struct neap_error *err);
 
+/* A fact beside those of neap/checkpoint.h, while a plan is made: nobody has looked whether it is torn. */
+#define CHECKPOINT_UNSEEN (1u << 31)
+/* No process writes one checkpoint for so long: a torn one that is older goes. */
+#define CHECKPOINT_UNFINISHED_NS (UINT64_C(86400) * 1000000000)
+
+/* Whether the entry is torn. Looks, if nobody has; `fd`: the folder. */
+bool checkpoint_entry_torn(int fd, struct neap_retention_entry *entry);
+
 /* Fills the plan's entries (facts only), metric, mode and link_count; `fd`: the folder, stays the caller's.
  * Errors: NEAP_EINVAL for a metric of unknown mode; NEAP_ENOMEM; NEAP_EIO. On failure the plan may hold a part. */
 enum neap_status checkpoint_scan(int fd, const struct neap_retention_options *options,

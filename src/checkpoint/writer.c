@@ -133,6 +133,7 @@ const char *checkpoint_metrics_file(size_t n)
 /* --- which files have a record --- */
 
 struct place {
+	struct neap_retention_entry *entry;
 	const char *name;           /* of the part */
 	uint64_t step, modified_ns; /* step: 0 for files */
 };
@@ -157,14 +158,14 @@ static size_t list_places(const struct scan *scan, const struct writer *writer, 
 	size_t count = 0;
 
 	for (size_t i = 0; i < scan->plan->count; i++) {
-		const struct neap_retention_entry *entry = &scan->plan->entries[i];
+		struct neap_retention_entry *entry = &scan->plan->entries[i];
 		uint64_t step = writer->extension || entry->step == NEAP_STEP_UNKNOWN ? 0 : entry->step;
 		size_t k = 0;
 
 		while (k < entry->part_count && !may_have_record(writer, &entry->parts[k]))
 			k++;
-		if (k < entry->part_count && !(entry->facts & (NEAP_CHECKPOINT_UNFINISHED | NEAP_CHECKPOINT_TORN)))
-			places[count++] = (struct place){entry->parts[k].name, step, entry->modified_ns};
+		if (k < entry->part_count && !(entry->facts & NEAP_CHECKPOINT_UNFINISHED))
+			places[count++] = (struct place){entry, entry->parts[k].name, step, entry->modified_ns};
 	}
 	qsort(places, count, sizeof *places, newest_first);
 	return count;
@@ -216,11 +217,15 @@ static void keep_own(const struct scan *scan, struct checkpoint_records *records
 static bool read_newest(const struct scan *scan, const struct writer *writer, struct place *places,
 			struct checkpoint_records *records)
 {
-	size_t from = records->count, count = list_places(scan, writer, places);
+	size_t from = records->count, count = list_places(scan, writer, places), tries = 0;
 	bool fine = true;
 
-	for (size_t i = 0; fine && i < count && i < TRIES_MOST && records->count == from; i++)
+	for (size_t i = 0; fine && i < count && tries < TRIES_MOST && records->count == from; i++) {
+		if (checkpoint_entry_torn(scan->fd, places[i].entry))
+			continue;
 		fine = read_place(scan, writer, places[i].name, records);
+		tries++;
+	}
 	size_t before = records->count;
 	if (fine && writer->records_above)
 		fine = read_place(scan, writer, "", records);

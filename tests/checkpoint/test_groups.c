@@ -1,9 +1,12 @@
 /* Checkpoints of several files, and torn ones. */
 #include "retention_test.h"
 
+#include "checkpoint/whole.h"
+
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -147,6 +150,74 @@ static void test_torn(void **state)
 	neap_retention_plan_fini(&made);
 }
 
+/* Looks at every entry that the plan left out, and decides again: nothing but reasons may change. */
+static void compare_with_full_look(struct neap_retention_plan *made, const struct neap_retention_options *rules,
+				   size_t *ret_found)
+{
+	const struct neap_retention_plan before = *made;
+	char *dropped = calloc(before.count + 1, 1);
+	int fd = open(folder, O_RDONLY | O_DIRECTORY);
+
+	assert_true(dropped && fd >= 0);
+	for (size_t i = 0; i < made->count; i++) {
+		struct neap_retention_entry *entry = &made->entries[i];
+
+		dropped[i] = entry->drop;
+		if (entry->torn || !checkpoint_torn(fd, entry->name, false))
+			continue;
+		assert_true(entry->drop);
+		entry->facts |= NEAP_CHECKPOINT_TORN;
+		*ret_found += 1;
+	}
+	close(fd);
+	assert_int_equal(neap_retention_decide(made, rules, before.made_ns, NULL), NEAP_OK);
+	for (size_t i = 0; i < made->count; i++)
+		assert_int_equal(made->entries[i].drop, dropped[i]); /* the order does not depend on it */
+	assert_int_equal(made->keep_bytes, before.keep_bytes);
+	assert_int_equal(made->freed_bytes, before.freed_bytes);
+	assert_int_equal(made->over_bytes, before.over_bytes);
+	assert_int_equal(made->over_count, before.over_count);
+	assert_int_equal(made->order_disagrees, before.order_disagrees);
+	free(dropped);
+}
+
+/* A plan does not look whether what is too old anyway is torn. It is the same plan as if it had. */
+static void test_torn_unseen(void **state)
+{
+	static const char *const contents[] = {
+		"whole", "also whole", "PK\3\4 cut off", "whole, too", "whole, and longer than others", ""};
+	size_t found = 0;
+	char name[64];
+
+	(void)state;
+	srand(28);
+	for (int round = 0; round < 100; round++) {
+		struct neap_retention_options rules = {.keep_best = (uint64_t)(rand() % 4),
+						       .keep_last = (uint64_t)(rand() % 3),
+						       .newest_for_best = true,
+						       .best_yields = rand() % 2,
+						       .delete_rest = rand() % 4 == 0,
+						       .older_than_ns = (uint64_t)(rand() % 6) * DAY_NS / 2,
+						       .max_checkpoints = (uint64_t)(rand() % 6),
+						       .max_total_bytes = (uint64_t)(rand() % 3 * 40)};
+
+		for (int i = 0; i < 12; i++) {
+			snprintf(name, sizeof name, "step=%d%s.pt", rand() % 40,
+				 rand() % 3 ? "-loss=0.5" : "-loss=0.25");
+			put(name, contents[rand() % 6], rand() % 10);
+		}
+		struct neap_retention_plan made = plan(&rules);
+		compare_with_full_look(&made, &rules, &found);
+		neap_retention_plan_fini(&made);
+		for (int step = 0; step < 40; step++)
+			for (int i = 0; i < 2; i++) {
+				snprintf(name, sizeof name, "step=%d-loss=%s.pt", step, i ? "0.5" : "0.25");
+				unlink(name);
+			}
+	}
+	assert_true(found > 20);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -154,6 +225,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_group_is_held, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_group_changed, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_torn, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_torn_unseen, set_up_in_memory, tear_down),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
