@@ -6,20 +6,20 @@
 
 #include <stdlib.h>
 
-#define UNBOUNDED  (1ull << 41) /* no bound: more than any device has. Each page costs time */
+#define UNBOUNDED  (1ull << 41) /* more than any device has, since there is no bound. Each page costs time */
 #define PAGE_BYTES (2ull << 20)
-/* Held frees wait on streams of their own. Events of one stream complete in order, and those of a recording may not:
- * with several streams few wait for longer than they must. */
+/* Held frees wait on streams of their own. Events of one stream complete in order, and those of a recording may not;
+ * with several streams, few frees wait longer than they must. */
 #define HOLDING_STREAMS 16
 
 struct own {
-	struct neap_policy policy; /* first */
+	struct neap_policy policy; /* must be first */
 	struct neap_paper paper;
 	struct neap_alloc *alloc;
 	uint64_t holds;
 };
 
-/* A stream is only a name here: aligned, and NULL only for the default one. */
+/* Returns a stream's handle, which is only a name here: aligned, and NULL only for the default stream. */
 static void *stream_of(uint64_t number) { return (void *)(uintptr_t)(number * 16); }
 
 static void own_at(struct neap_policy *policy, uint64_t event) { ((struct own *)policy)->paper.now = event; }
@@ -90,7 +90,8 @@ static void own_usage(struct neap_policy *policy, struct neap_policy_usage *ret_
 	struct own *own = (struct own *)policy;
 	*ret_usage = (struct neap_policy_usage){.calls = own->paper.calls,
 						.synchronizations = own->paper.synchronizations,
-						/* Its ranges of addresses are as large as the device. */
+						/* Ranges of addresses are as large as the device, so the outcome is
+						 * known for its size only. */
 						.same_from_bytes = own->paper.room_bytes,
 						.same_below_bytes = own->paper.room_bytes + 1,
 						.events_recorded = own->paper.events_recorded};

@@ -1,12 +1,12 @@
-/* replay/neap_policy.h: neap's own allocator as a policy, on a device on paper (paper.h). */
+/* replay/neap_policy.h: a policy that calls neap's own allocator, on a device on paper (paper.h). */
 #ifndef NEAP_REPLAY_NEAP_POLICY_H
 #define NEAP_REPLAY_NEAP_POLICY_H
 
 #include "replay/policy.h"
 
 struct neap_policy_options {
-	uint64_t memory_bytes; /* what the device may hand out; 0: 2 TiB */
-	double fraction;       /* of it; 0: all */
+	uint64_t memory_bytes; /* how much memory the device may give out; 0: 2 TiB */
+	double fraction;       /* which fraction of it; 0: all */
 	uint64_t event_delay;  /* as in neap_replay_options */
 	bool no_plan;          /* as in neap_alloc_options */
 };

@@ -1,5 +1,5 @@
-/* replay/paper.c: the function table of a driver that only counts. Functions that need no work on the device succeed;
- * the other ones are refused. */
+/* replay/paper.c: the functions of a driver that only counts. Functions that need no work on the device succeed; all
+ * others are refused. */
 #include "replay/paper.h"
 
 #include "base/error.h"
@@ -14,13 +14,13 @@
 #define FIRST_ADDRESS    (1ull << 40)
 #define LAST_ADDRESS     (1ull << 63)
 
-/* See the header: CUDA's interface has no place for it. */
+/* The device that the thread has open: see the header. CUDA's interface has no argument for it. */
 static _Thread_local struct neap_paper *open_paper;
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
-/* REQUIRED functions must be there; of the OPTIONAL ones only those below are. */
+/* REQUIRED functions must exist; of the OPTIONAL ones only those below do. */
 #define REFUSE_REQUIRED(name, parameters)                                                                            \
 	static CUresult refuse_##name parameters { return CUDA_ERROR_NOT_SUPPORTED; }
 #define REFUSE_OPTIONAL(name, parameters)
@@ -206,7 +206,7 @@ static CUresult plain_alloc(CUdeviceptr *address, size_t bytes)
 	if (result == CUDA_SUCCESS && neap_map_put(&open_paper->plain, *address, bytes))
 		return CUDA_SUCCESS;
 	open_paper->used_bytes -= bytes;
-	return CUDA_ERROR_UNKNOWN; /* no host memory, not the device's */
+	return CUDA_ERROR_UNKNOWN; /* the host's memory has run out, not the device's */
 }
 
 static CUresult plain_free(CUdeviceptr address)

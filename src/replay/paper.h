@@ -1,10 +1,10 @@
-/* replay/paper.h: a device on paper: its driver counts pages and calls, and hands out addresses, nothing else.
+/* replay/paper.h: a device on paper: a driver that only counts pages and calls, and gives out addresses.
  *
- * An event completes `event_delay` ticks of `now` after it was recorded; the caller sets both. An event recorded
- * while `holding` is set completes when that token is removed from `held`.
+ * An event completes `event_delay` ticks of `now` after it was recorded; the caller sets both. An event that is
+ * recorded while `holding` is set gets the current token. It completes when that token is removed from `held`.
  *
- * Like CUDA's, the driver's functions take no context of ours: they act on the device that their thread has opened.
- * So a thread has at most one open, and only that thread uses and closes what was made with it.
+ * Like CUDA's driver, the functions take no context of neap's: they act on the device that the calling thread has
+ * opened. So a thread has at most one open, and only that thread uses and closes it.
  */
 #ifndef NEAP_REPLAY_PAPER_H
 #define NEAP_REPLAY_PAPER_H
@@ -22,7 +22,7 @@ struct neap_paper {
 	void *current;         /* the context that is current */
 	struct neap_map plain; /* address of a cuMemAlloc -> its bytes */
 	struct neap_policy_calls calls;
-	uint64_t synchronizations; /* a cuMemFree is one */
+	uint64_t synchronizations; /* how often it was synchronised; a cuMemFree counts */
 	uint64_t events_recorded, stream_waits;
 	uint64_t now, event_delay;
 	bool holding;
@@ -30,8 +30,8 @@ struct neap_paper {
 	struct neap_map held; /* tokens of events that have not completed */
 };
 
-/* A device that may hand out `room_bytes`, in pages of `page_bytes` (0: without virtual memory, in 2 MiB). The struct
- * stays where it is until it is closed. Errors: NEAP_ENOMEM; NEAP_EBUSY when this thread has one open. */
+/* Opens a device that may give out `room_bytes`, in pages of `page_bytes` (0: without virtual memory, in 2 MiB). The
+ * struct must not move until the device is closed. Errors: NEAP_ENOMEM; NEAP_EBUSY if this thread has one open. */
 enum neap_status neap_paper_open(struct neap_paper *paper, uint64_t room_bytes, uint64_t page_bytes,
 				 struct neap_error *err);
 void neap_paper_close(struct neap_paper *paper);

@@ -7,8 +7,8 @@
  *   [free_completed] [segment_free] segment_alloc alloc     a request that found the device full
  *   [free_completed] segment_free, then anything else       the program emptied the cache
  *
- * Only what the program did is replayed; the rest shows when and why. Completions right before a release or
- * a failure came from waiting for all streams inside the request, not from a poll before it.
+ * Only the program's actions are replayed; the allocator's show when and why. Completions right before a release or a
+ * failure came from waiting for all streams inside the request, not from a poll before it.
  */
 #include "base/clock.h"
 #include "base/error.h"
@@ -51,7 +51,7 @@ enum neap_status replay_starved(struct neap_error *err)
 	return neap_fail(err, NEAP_ENOMEM, "replaying a trace: this machine is out of memory");
 }
 
-/* Notes an out-of-memory. NEAP_EOOM: the replay ends with it. */
+/* Notes that memory ran out. NEAP_EOOM: the replay ends with it. */
 static enum neap_status note_oom(struct replay *replay, struct neap_error *err)
 {
 	struct neap_replay_result *result = &replay->result;
@@ -90,7 +90,7 @@ static enum neap_status forget(struct replay *replay, uint64_t address, void **r
 	return NEAP_OK;
 }
 
-/* An allocation of the trace, or (kind OOM) one that failed when it was recorded: the program continued then. */
+/* Replays an allocation, or (kind OOM) one that failed when it was recorded, after which the program continued. */
 static enum neap_status replay_alloc(struct replay *replay, struct neap_error *err)
 {
 	const struct neap_trace_event *event = &replay->event;
@@ -104,7 +104,7 @@ static enum neap_status replay_alloc(struct replay *replay, struct neap_error *e
 		return NEAP_OK;
 	}
 	if (!failed && forget(replay, event->address, &block) == NEAP_OK) {
-		replay->result.ignored++; /* its free is missing */
+		replay->result.ignored++; /* the free of the earlier block is missing */
 		enum neap_status status = replay->policy->free(replay->policy, block, err);
 		if (status)
 			return status;
@@ -112,7 +112,8 @@ static enum neap_status replay_alloc(struct replay *replay, struct neap_error *e
 	if (replay->same && !replay->options->memory_bytes && (failed || replay->refuse))
 		neap_torch_refuse(replay->policy, failed ? 3 : replay->refuse);
 	replay->refuse = 0;
-	/* Once the replay has gone another way, on a larger device, what was found then says nothing. */
+	/* On a larger device the replay may go another way; then the recording no longer shows what a request
+	 * found. */
 	if (replay->same && failed &&
 	    (!replay->options->memory_bytes || replay->result.match.first_difference == UINT64_MAX) &&
 	    replay_found_anyway(replay)) {
@@ -182,7 +183,7 @@ static enum neap_status replay_completion(struct replay *replay, struct neap_err
 {
 	struct neap_trace_event next;
 	void *block = NULL;
-	/* Older recordings have no requests of frees. */
+	/* Older recordings do not show when a free was requested. */
 	if (forget(replay, replay->event.address, &block) == NEAP_OK)
 		return replay->policy->free(replay->policy, block, err);
 	if (replay_look_ahead(replay, false, &next) && (is_release(&next) || next.kind == NEAP_TRACE_OOM) &&
@@ -216,7 +217,7 @@ static enum neap_status replay_event(struct replay *replay, struct neap_error *e
 	case NEAP_TRACE_FREE_COMPLETED:
 		return replay_completion(replay, err);
 	case NEAP_TRACE_RECORD_STREAM:
-		if (replay->recorded) /* then the recording says when the frees completed */
+		if (replay->recorded) /* the recording shows when the frees completed */
 			return NEAP_OK;
 		if (neap_map_get(&replay->live, event->address, &block))
 			return replay->policy->record_stream(replay->policy, (void *)(uintptr_t)block,
@@ -250,7 +251,7 @@ static void note_work(struct replay *replay)
 	replay->policy->totals(replay->policy, &now);
 	work->events++;
 	if (now.calls == totals->calls && now.synchronizations == totals->synchronizations &&
-	    now.peak_bytes == totals->peak_bytes) /* after nearly all events; then nothing was taken either */
+	    now.peak_bytes == totals->peak_bytes) /* true after nearly all events; then nothing was taken either */
 		return;
 	uint64_t growth = now.peak_bytes > totals->peak_bytes ? now.taking - totals->taking : 0;
 	work->growth_calls += growth;
@@ -259,7 +260,7 @@ static void note_work(struct replay *replay)
 	*totals = now;
 }
 
-/* Passes on the steps that end before the current event. */
+/* Reports the steps that end before the current event to the policy. */
 static void replay_steps(struct replay *replay)
 {
 	const struct neap_trace_device *device = &replay->trace->devices[replay->options->device];
@@ -282,7 +283,7 @@ static bool next_event(struct replay *replay)
 	return true;
 }
 
-/* Replays the events that are left; with `pause` no further than to the first difference. */
+/* Replays the remaining events; with `pause`, at most up to the first difference. */
 static enum neap_status replay_events(struct replay *replay, bool pause, struct neap_error *err)
 {
 	const struct neap_replay_options *options = replay->options;
@@ -311,7 +312,7 @@ void neap_replay_settings(const struct neap_trace *trace, struct neap_torch_sett
 	if (!found->known)
 		return;
 	neap_torch_settings_take(neap_trace_text(trace, found->conf), ret_settings);
-	if (trace->source != NEAP_TRACE_SNAPSHOT) /* others have the settings as text alone */
+	if (trace->source != NEAP_TRACE_SNAPSHOT) /* other traces have the settings only as text */
 		return;
 	ret_settings->expandable_segments = found->expandable_segments;
 	ret_settings->max_split_bytes =
@@ -320,13 +321,13 @@ void neap_replay_settings(const struct neap_trace *trace, struct neap_torch_sett
 	memcpy(ret_settings->divisions, found->roundup_power2_divisions, sizeof ret_settings->divisions);
 }
 
-/* Whether events are missing between those of a recording: then its blocks may lie elsewhere in the replay. */
+/* Whether a recording lacks events in between, so that its blocks may lie elsewhere in the replay. */
 static bool is_partial(const struct neap_trace *trace, size_t device)
 {
 	return trace->partial || (trace->source == NEAP_TRACE_RECORDING && trace->devices[device].lost > 0);
 }
 
-/* The settings of the trace, then those that were asked for. */
+/* Applies the trace's settings, then those of the options. */
 static enum neap_status choose_settings(struct replay *replay, struct neap_error *err)
 {
 	const struct neap_trace *trace = replay->trace;
@@ -430,7 +431,7 @@ static void take_result(struct replay *replay)
 		replay_differs(replay);
 }
 
-/* Begins, unless it has begun; then replays what is left, or up to the first difference. */
+/* Begins the replay, unless it has begun. Then replays the rest, or, with `pause`, up to the first difference. */
 static enum neap_status go_on(struct replay *replay, bool begin, bool pause, struct neap_error *err)
 {
 	enum neap_status status = begin ? replay_begin(replay, err) : NEAP_OK;

@@ -1,4 +1,4 @@
-/* replay/replay.h: replays a whole trace through a policy: how much memory would it have needed, at what cost?
+/* replay/replay.h: replays a trace through a policy, to find how much memory it needs, and at what cost.
  *
  * A text trace has only the program's requests, and is replayed as it stands. A recording also shows what its
  * allocator did: the state before its first event is rebuilt, frees complete when they did then, and, under
@@ -16,24 +16,26 @@
 
 enum neap_replay_policy { NEAP_REPLAY_TORCH, NEAP_REPLAY_TORCH_EXPANDABLE, NEAP_REPLAY_NEAP };
 
-/* Up to 2.11 PyTorch takes the lowest of equal free blocks, so where the driver puts segments may decide how much it
- * reserves. 0: where the recording has them, else rising. 1: rising. 2: falling. More: each segment lies above or
- * below all earlier ones, at random; the number is the seed. */
+/* The order of addresses. Up to 2.11, PyTorch takes the lowest of equal free blocks, so the addresses of segments can
+ * change how much it reserves. 0: as in the recording, else rising. 1: rising. 2: falling. 3 and more: each segment
+ * lies above or below all earlier ones, at random; the number is the seed. */
 #define NEAP_REPLAY_ADDRESSES 6
 
 struct neap_replay_options {
 	enum neap_replay_policy policy;
-	const char *settings; /* over those of the trace, else over the defaults; NULL: none. Not for NEAP */
-	bool alone;           /* they replace the trace's, all but a fraction that it was allowed */
-	uint32_t addresses;   /* where new segments go: 0 to NEAP_REPLAY_ADDRESSES - 1 */
-	unsigned torch; /* the release of PyTorch 2 to model: 15 is 2.15; 0: the trace's if known, else the newest */
-	size_t device;  /* index in the trace's devices */
+	/* These override the trace's settings, or the defaults if it has none; NULL: none. Not for NEAP. */
+	const char *settings;
+	bool alone;         /* they replace the trace's settings, except its fraction */
+	uint32_t addresses; /* where new segments go: 0 to NEAP_REPLAY_ADDRESSES - 1 */
+	/* The release of PyTorch 2 to model: 15 is 2.15; 0: that of the trace if known, else the newest. */
+	unsigned torch;
+	size_t device;           /* index in the trace's devices */
 	uint64_t memory_bytes;   /* that the driver may hand out; 0: no bound */
-	double fraction;         /* 0: the one in the settings, if any (NEAP: none) */
+	double fraction;         /* the fraction; 0: that of the settings, if any (NEAP: none) */
 	bool no_plan;            /* NEAP: without a plan of steps that repeat */
 	bool go_on;              /* continue after an out-of-memory, without that block; else the replay ends there */
-	const uint8_t *left_out; /* by stack: where not 0, its allocations were never made; NULL: all were */
-	uint64_t event_delay;    /* in a text trace an event is complete this many events after it was recorded */
+	const uint8_t *left_out; /* by stack: if not 0, leave its allocations out; NULL: leave out none */
+	uint64_t event_delay;    /* how many events after it is recorded an event completes, in a text trace */
 	/* Called now and then with the number of events done; false: stop. NULL: never called. */
 	bool (*progress)(void *context, uint64_t done, uint64_t total);
 	void *context;
@@ -48,21 +50,21 @@ struct neap_replay_oom {
 	struct neap_torch_pieces pieces;         /* cached then */
 };
 
-/* The release of PyTorch 2 as which the trace was replayed, and how that was found. */
+/* The release of PyTorch 2 that was replayed, and how it was chosen. */
 struct neap_replay_version {
-	unsigned from, to; /* minor numbers: all these releases behave alike */
+	unsigned from, to; /* minor numbers: the first and the last of the releases that behave like it */
 	enum neap_torch_order order;
 	enum {
 		NEAP_REPLAY_VERSION_NEWEST,  /* nothing shows it: the newest */
-		NEAP_REPLAY_VERSION_ASKED,   /* given in the options */
-		NEAP_REPLAY_VERSION_KEYS,    /* only these write the snapshot's keys */
-		NEAP_REPLAY_VERSION_CHOICES, /* of several with these keys, it matched the recording longest */
+		NEAP_REPLAY_VERSION_ASKED,   /* the options name it */
+		NEAP_REPLAY_VERSION_KEYS,    /* only these releases write the snapshot's keys */
+		NEAP_REPLAY_VERSION_CHOICES, /* of the releases with these keys, it matched the recording longest */
 	} why;
 };
 
-/* How far the replay matches the recording. */
+/* How well the replay matches the recording. */
 struct neap_replay_match {
-	bool compared;                    /* a recording, under its own policy and settings */
+	bool compared;                    /* the trace is a recording, replayed under its own policy and settings */
 	uint64_t allocs, same_allocs;     /* the same block chosen */
 	uint64_t segments, same_segments; /* segment events: the same kind, size and place */
 	uint64_t first_difference;        /* event number; UINT64_MAX: none */
@@ -75,9 +77,9 @@ struct neap_replay_pool {
 	struct neap_stat reserved[NEAP_CLASS_COUNT];
 };
 
-/* The driver's calls in a part of the trace. Growth: the calls that took or mapped memory in an event that raised
- * the bytes handed out to a new peak. A program that repeats itself makes no more of them once it has shown every
- * shape. */
+/* The driver's calls in a part of the trace. Growth counts those calls that took or mapped memory in events that
+ * raised the bytes given out to a new peak. A program that repeats itself makes no more of them once it has used
+ * every shape. */
 struct neap_replay_work {
 	uint64_t events;
 	uint64_t growth_calls, other_calls;
@@ -87,10 +89,10 @@ struct neap_replay_work {
 struct neap_replay_result {
 	uint64_t events, events_applied;
 	struct neap_replay_work warm_up, warm; /* the first quarter of the events, the rest */
-	uint64_t ignored;                      /* events about unknown blocks, or blocks that were refused before */
+	uint64_t ignored;                      /* events about blocks that are unknown, or that were refused */
 	struct neap_policy_usage usage;
-	/* The largest of requests, free blocks and recorded releases. With any max_split_size above it PyTorch's
-	 * allocator does the same. */
+	/* The largest of all requests, free blocks and recorded releases. PyTorch's allocator does the same with any
+	 * max_split_size above this. */
 	uint64_t largest_bytes;
 	uint64_t first_oom_event; /* UINT64_MAX: none */
 	struct neap_replay_oom ooms[NEAP_REPLAY_OOMS];
@@ -103,7 +105,7 @@ struct neap_replay_result {
 	struct neap_replay_version version;  /* likewise */
 };
 
-/* The settings under which a trace was recorded; PyTorch's defaults for those that the trace lacks. */
+/* Finds the settings under which a trace was recorded. Settings that the trace lacks have PyTorch's defaults. */
 void neap_replay_settings(const struct neap_trace *trace, struct neap_torch_settings *ret_settings);
 
 /* Errors: those of neap_torch_settings_parse; NEAP_EINVAL for a device that is not there; NEAP_ENOMEM; NEAP_ECANCELED

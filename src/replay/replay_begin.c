@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-/* Allocates a block from before the first event: the policy chooses a place for it. */
+/* Allocates a block that existed before the first event, at a place that the policy chooses. */
 static enum neap_status place_anew(struct replay *replay, const struct neap_torch_segment *segment, uint64_t address,
 				   const struct neap_torch_piece *piece, struct neap_error *err)
 {
@@ -27,7 +27,7 @@ static enum neap_status begin_segment(struct replay *replay, struct neap_torch_s
 	if (replay->same) {
 		status = neap_torch_restore(replay->policy, segment, err);
 		restored = status == NEAP_OK;
-		if (status == NEAP_EINVAL) { /* an odd file: allocate its blocks at least */
+		if (status == NEAP_EINVAL) { /* the file is odd, so only allocate its blocks */
 			replay->result.ignored++;
 			status = NEAP_OK;
 		}
@@ -44,7 +44,7 @@ static enum neap_status begin_segment(struct replay *replay, struct neap_torch_s
 	return status;
 }
 
-/* Allocates the blocks that a recording without its beginning still knows of: they have no place. */
+/* Allocates the blocks from before a recording's first event that are still known. They have no place. */
 static enum neap_status begin_recording(struct replay *replay, struct neap_error *err)
 {
 	const struct neap_trace *trace = replay->trace;

@@ -1,8 +1,8 @@
 /* replay/replay_guess.c: guesses facts that a recording lacks. A wrong guess makes the replay differ from the
  * recording.
  *
- *   which release of PyTorch made it, where its keys fit several
- *   sizes of blocks at its start; which private pools do not split blocks
+ *   the release of PyTorch that made it, if its keys fit several
+ *   the sizes of blocks at its start; the private pools that do not split blocks
  *
  * (torch_age.c learns within a replay how old the first segments are.)
  */
@@ -12,7 +12,8 @@
 
 static uint64_t difference_of(const struct replay *replay) { return replay->result.match.first_difference; }
 
-/* Replays as one release up to the first difference, and again with better guesses as long as these move it. */
+/* Replays as one release up to the first difference. Improves the guesses and replays again, as long as that moves
+ * the difference. */
 static enum neap_status replay_as(const struct neap_trace *trace, const struct neap_replay_options *options,
 				  unsigned torch, struct replay **ret_replay, struct neap_error *err)
 {
@@ -40,7 +41,7 @@ static enum neap_status replay_as(const struct neap_trace *trace, const struct n
 }
 
 /* Replays as every release that may have made the trace, newest first, until one fits. Each stops at its first
- * difference: all but the one that comes furthest are of no further use. */
+ * difference. Only the one that comes furthest is kept. */
 static enum neap_status replay_as_any(const struct neap_trace *trace, const struct neap_replay_options *options,
 				      unsigned from, unsigned to, struct replay **ret_replay, struct neap_error *err)
 {
@@ -70,7 +71,7 @@ static enum neap_status replay_as_any(const struct neap_trace *trace, const stru
 	return NEAP_OK;
 }
 
-/* Replays up to the first difference of the release that is wanted, or fits best. */
+/* Replays up to the first difference, as the release that the options name, or as the one that fits best. */
 static enum neap_status replay_as_wanted(const struct neap_trace *trace, const struct neap_replay_options *options,
 					 struct replay **ret_replay, struct neap_error *err)
 {

@@ -2,7 +2,7 @@
 #include "base/units.h"
 #include "replay/replay_internal.h"
 
-/* The next recorded segment event. */
+/* Finds the next recorded segment event. */
 static bool next_segment(struct neap_trace_cursor *cursor, struct neap_trace_event *ret_event)
 {
 	return neap_trace_find(cursor, NEAP_TRACE_GROWTHS | NEAP_TRACE_RELEASES, ret_event);
@@ -18,7 +18,8 @@ void replay_differs(struct replay *replay)
 		replay->wrong_pool = replay->pool_of[replay->event.stream];
 }
 
-/* The model chose a block that the recorded allocator did not: the block must have been smaller. */
+/* Notes that the model chose a block which the recorded allocator did not choose, so the block must have been
+ * smaller. */
 static void note_wrong(struct replay *replay, uint64_t address)
 {
 	uint64_t size = neap_torch_round(&replay->result.settings, replay->event.size);
@@ -58,8 +59,8 @@ void replay_observe(void *context, enum neap_torch_action action, uint64_t addre
 		replay_differs(replay);
 }
 
-/* The place of the recording's next segment. Addresses of an expandable one are reserved before the driver is asked
- * for memory, which may take until another request. */
+/* Returns the address of the recording's next segment. The addresses of an expandable one are reserved before its
+ * memory, so its event may come only with a later request. */
 uint64_t replay_place(void *context, uint64_t size, uint64_t stream, uint32_t pool, uint64_t page)
 {
 	struct replay *replay = context;
@@ -73,8 +74,8 @@ uint64_t replay_place(void *context, uint64_t size, uint64_t stream, uint32_t po
 		if (!page)
 			return ours && event.kind == NEAP_TRACE_SEGMENT_ALLOC && event.size == size ? event.address
 												    : 0;
-		/* Small segments grow by single pages of 2 MiB. A range that exists already grows in place; the size
-		 * of ranges is known if the device's is. */
+		/* Small segments grow by single pages of 2 MiB. A range that exists already grows in place. The size
+		 * of a range is known if the device's size is. */
 		if (ours && event.kind == NEAP_TRACE_SEGMENT_MAP &&
 		    (event.size == NEAP_REPLAY_PAGE_BYTES) == (page == NEAP_REPLAY_PAGE_BYTES) &&
 		    (!replay->options->memory_bytes || !neap_torch_covers(replay->policy, event.address)))
@@ -103,7 +104,7 @@ static bool correct_start(const struct replay *replay, struct neap_map *extra)
 	return false;
 }
 
-/* If the request was of a private pool: tries, once for each pool, that its blocks are not split. */
+/* Called if the request was of a private pool. Assumes, once for each pool, that its blocks are not split. */
 static bool correct_pool(const struct replay *replay, struct replay_guesses *guesses)
 {
 	uint32_t pool = replay->wrong_pool;

@@ -1,5 +1,5 @@
 /* replay/replay_pools.c: numbers the private pools of graphs and of torch.cuda.MemPool, and derives from a recording
- * how they were made. */
+ * with which options they were made. */
 #include "base/units.h"
 #include "replay/replay_internal.h"
 
@@ -27,8 +27,8 @@ enum neap_status replay_number_pools(struct replay *replay, struct neap_error *e
 	uint32_t count = 0;
 	size_t named_count = 0;
 	struct named *named = calloc(trace->stream_count + 1, sizeof *named);
-	size_t *first = calloc(trace->stream_count + 1, sizeof *first); /* for each stream: the first one with its
-									   pool */
+	/* For each stream: the first stream with its pool. */
+	size_t *first = calloc(trace->stream_count + 1, sizeof *first);
 	replay->pool_of = calloc(trace->stream_count + 1, sizeof *replay->pool_of);
 	if (!named || !first || !replay->pool_of) {
 		free(named);
@@ -52,7 +52,7 @@ enum neap_status replay_number_pools(struct replay *replay, struct neap_error *e
 	return NEAP_OK;
 }
 
-/* Numbers rise with the streams that they first occur in. */
+/* Lists the pools. Their numbers rise in the order of the streams that first name them. */
 void replay_list_pools(struct replay *replay)
 {
 	const struct neap_trace *trace = replay->trace;
@@ -68,7 +68,8 @@ void replay_list_pools(struct replay *replay)
 	}
 }
 
-/* A pool with an allocator of its own has plain segments although the others' are expandable. */
+/* Finds the pools with an allocator of their own: they have plain segments although other pools have expandable
+ * ones. */
 static void find_plain(struct replay *replay, const struct neap_trace_device *device)
 {
 	struct neap_trace_cursor cursor = neap_trace_events(replay->trace, replay->options->device, 0);
@@ -82,7 +83,7 @@ static void find_plain(struct replay *replay, const struct neap_trace_device *de
 	}
 }
 
-/* Whether a block in use is so much larger than asked for that it must have been split, were that allowed. */
+/* Whether a block in use is so much larger than its request that it would have been split if that were allowed. */
 static bool is_unsplit(const struct neap_torch_settings *settings, const struct neap_trace_segment *segment,
 		       const struct neap_trace_block *block, bool expandable)
 {

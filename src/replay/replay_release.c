@@ -1,11 +1,11 @@
-/* replay/replay_release.c: a recording says that segments were released, not why: to make room inside a request, or
- * because the program emptied the cache. The next events show which. */
+/* replay/replay_release.c: finds why segments were released, which a recording does not show: for memory inside a
+ * request, or because the program emptied the cache. The next events show which. */
 #include "base/units.h"
 #include "replay/replay_internal.h"
 
-/* How often the driver must have refused the request that released segments and then grew; 0: never, the cache was
- * emptied. With max_split_size a refused request first frees oversize blocks of its stream, the largest first, until
- * they are enough; emptying the cache begins with the smallest. */
+/* Returns how often the driver must have refused the request that released segments and then grew; 0: never, so the
+ * program emptied the cache. With max_split_size a refused request first frees oversize blocks of its stream, the
+ * largest first, until they are enough; emptying the cache begins with the smallest. */
 static unsigned refusals(const struct replay *replay, uint64_t bytes, uint16_t stream, uint64_t *ret_first_bytes)
 {
 	const struct neap_torch_settings *settings = &replay->result.settings;
@@ -32,7 +32,7 @@ static unsigned refusals(const struct replay *replay, uint64_t bytes, uint16_t s
 	return 1;
 }
 
-/* The next request after releases and growth; false: none. */
+/* Finds the next request after releases and growth. False: there is none. */
 static bool next_request(const struct replay *replay, struct neap_trace_event *ret_event)
 {
 	struct neap_trace_cursor cursor = replay->cursor;
@@ -71,8 +71,8 @@ bool replay_was_polled(const struct replay *replay)
 	return false;
 }
 
-/* Whether releases of oversize blocks of `pool`, before those of the default pool, can be those of one refused
- * request of that pool: it frees these blocks first, and then all that it may. `cursor`: behind them. */
+/* Whether one refused request of `pool` can have made these releases: first of oversize blocks of its pool, then of
+ * the default pool. Such a request frees all that it may. `cursor`: after the oversize blocks. */
 static bool continues_in_request(const struct replay *replay, struct neap_trace_cursor cursor, uint32_t pool)
 {
 	struct neap_trace_event event;
@@ -87,14 +87,14 @@ static bool continues_in_request(const struct replay *replay, struct neap_trace_
 	       replay->pool_of[event.stream] == pool;
 }
 
-/* The run that begins with this event. */
+/* Returns the run that begins with this event. */
 static struct replay_run find_run(const struct replay *replay)
 {
 	struct replay_run run = {.last = true};
 	struct neap_trace_event event = replay->event;
 	struct neap_trace_cursor cursor = replay->cursor;
 	uint64_t limit = replay->result.settings.max_split_bytes;
-	bool oversize = limit != NEAP_TORCH_UNLIMITED; /* all of them so far */
+	bool oversize = limit != NEAP_TORCH_UNLIMITED; /* whether all releases so far are of oversize blocks */
 	do {
 		uint32_t pool = replay->pool_of[event.stream];
 		size_t i = 0;
@@ -105,10 +105,10 @@ static struct replay_run find_run(const struct replay *replay)
 		if (!pool && run.pool_count) {
 			bool first = oversize && run.pool_count == 1 && !run.defaults;
 			if (!first || !continues_in_request(replay, cursor, run.pools[0])) {
-				run.last = false; /* the default pool comes first: another flush */
+				run.last = false; /* the default pool comes first, so another flush begins here */
 				break;
 			}
-			run.pool_count = 0; /* the program is not done with it */
+			run.pool_count = 0; /* the program still uses the pool */
 		}
 		oversize = oversize && event.size >= limit;
 		run.count++;
@@ -140,7 +140,7 @@ static void learn_ages(const struct replay *replay)
 	}
 }
 
-/* Replays that the program emptied the cache, or that of one pool. */
+/* Replays that the program emptied the cache, or the cache of one pool. */
 static enum neap_status empty(struct replay *replay, struct neap_error *err)
 {
 	const struct replay_run *run = &replay->run;
@@ -153,7 +153,7 @@ static enum neap_status empty(struct replay *replay, struct neap_error *err)
 	return replay_empty(replay, err);
 }
 
-/* Whether the run has only oversize blocks of the request's own pool: with max_split_size, a request may release
+/* Whether the run has only oversize blocks of the request's own pool. With max_split_size, a request may release
  * these. */
 static bool is_oversize_run(const struct replay *replay, uint32_t pool)
 {
@@ -162,7 +162,7 @@ static bool is_oversize_run(const struct replay *replay, uint32_t pool)
 	       replay->event.size >= replay->result.settings.max_split_bytes;
 }
 
-/* If a part of a pool was released, the program is done with that pool. */
+/* Notes that the program has released a pool, since a part of it was given back. */
 static enum neap_status note_released_pools(struct replay *replay, struct neap_error *err)
 {
 	struct neap_trace_event request;
@@ -214,8 +214,9 @@ static bool frees_have_stacks(const struct replay *replay)
 	return own;
 }
 
-/* Releases inside a request have the request's stack. Releases of an emptied cache have the stack of that call, or,
- * if frees have no stacks of their own, those of their segments' allocations. */
+/* Finds the cause by the stacks. Releases inside a request have the request's stack. If the program empties the
+ * cache, they have the stack of that call, or, if frees have no stacks of their own, those of their segments'
+ * allocations. */
 static enum cause stacks_report(struct replay *replay, const struct neap_trace_event *request)
 {
 	struct neap_trace_event event = replay->event;
@@ -228,7 +229,7 @@ static enum cause stacks_report(struct replay *replay, const struct neap_trace_e
 			return EMPTIED;
 		left -= is_release(&event);
 	} while (left && neap_trace_next(&cursor, &event));
-	if (replay->frees_have_stacks == 0) /* most traces never ask */
+	if (replay->frees_have_stacks == 0) /* for most traces this is never asked */
 		replay->frees_have_stacks = frees_have_stacks(replay) ? 1 : -1;
 	return replay->frees_have_stacks > 0 ? INSIDE : UNTOLD;
 }
@@ -258,8 +259,8 @@ static bool begins_with_garbage(const struct replay *replay, const struct neap_t
 	return true;
 }
 
-/* Was the cache emptied, or did the request need memory? The sizes of the device and of the fraction show it, if
- * known. */
+/* Decides whether the program emptied the cache or the request needed memory. The sizes of the device and of the
+ * fraction show it, if they are known. */
 static enum neap_status weigh(struct replay *replay, const struct neap_trace_event *growth,
 			      const struct neap_trace_event *request, struct neap_error *err)
 {
@@ -274,14 +275,14 @@ static enum neap_status weigh(struct replay *replay, const struct neap_trace_eve
 		return empty(replay, err);
 	if (collected && collected == replay->run.left + 1)
 		return NEAP_OK;
-	/* Was there no room, and was there still none without those first blocks? */
+	/* Was there too little memory, and would there still have been too little without those first blocks? */
 	if (!refused || neap_torch_has_headroom(replay->policy, request->size, growth->size,
 						garbage + (refused == 2 ? oversize : 0)))
 		return empty(replay, err);
 	return NEAP_OK;
 }
 
-/* The last run of releases, before a request that grew or failed, or before any other event. */
+/* Replays the last run of releases before a request that grew or failed, or before any other event. */
 static enum neap_status last_run(struct replay *replay, struct neap_error *err)
 {
 	struct neap_trace_event next, request;
@@ -296,7 +297,7 @@ static enum neap_status last_run(struct replay *replay, struct neap_error *err)
 	if (found == EMPTIED ||
 	    neap_torch_cached(replay->policy, request.size, replay->trace->streams[request.stream].handle,
 			      replay->pool_of[request.stream]))
-		return empty(replay, err); /* a cached block would have served it */
+		return empty(replay, err); /* a cached block would have served the request */
 	if (found == INSIDE && !replay->options->memory_bytes) {
 		uint64_t oversize = 0;
 		replay->refuse = refusals(replay, request.size, request.stream, &oversize);

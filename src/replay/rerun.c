@@ -7,7 +7,8 @@
 
 #include <stdlib.h>
 
-/* A stream is only a name here, since the device never waits for work: aligned, and NULL only for the default one. */
+/* Returns a stream's handle, which is only a name here because the device never waits for work: aligned, and NULL
+ * only for the default stream. */
 static void *stream_of(uint32_t number) { return (void *)(uintptr_t)((uint64_t)number * 16); }
 
 /* NEAP_EOOM: out of device memory. */

@@ -1,12 +1,12 @@
-/* replay/smallest.c: the smallest device on which a trace completes.
+/* replay/smallest.c: finds the smallest device on which a trace completes.
  *
- * Bisection, a whole replay per size. Some outcomes are known without a replay:
+ * It uses bisection: a whole replay for each size. Some outcomes are known without a replay:
  *
  *   fewer bytes than were requested at once, where nothing waits for streams    fails
  *   the interval of sizes on which a replay went in the very same way (neap_policy_usage)    ends as that one did
  *
- * The sizes that come next whatever the outcome (those right above, the middles of both halves) are
- * replayed side by side, one thread each. The answer does not depend on how many processors there are.
+ * The sizes that it needs next in any case (those right above, the middles of both halves) are replayed side by side,
+ * one thread each. The answer does not depend on the number of processors.
  */
 #include "base/error.h"
 #include "replay/replay.h"
@@ -19,7 +19,7 @@
 #define PLENTY_BYTES    (1ull << 44)
 #define THREADS_MAX     8
 
-/* The outcome on devices of [from, below) bytes. */
+/* The outcome on devices with [from, below) bytes. */
 struct outcome {
 	uint64_t from, below;
 	bool fits;
@@ -29,18 +29,18 @@ struct outcome {
 struct search {
 	const struct neap_trace *trace;
 	struct neap_replay_options options;
-	uint64_t low, high; /* pages: fails, fits */
+	uint64_t low, high; /* pages: too few, and enough */
 	struct outcome outcomes[OUTCOMES];
-	size_t outcome_count; /* the newest replace the oldest */
+	size_t outcome_count; /* a new outcome replaces the oldest */
 	unsigned threads;
 	atomic_bool stopped;
 };
 
-/* One replay of several at a time. */
+/* One of several replays side by side. */
 struct attempt {
 	struct search *search;
 	struct neap_replay_options options;
-	bool first; /* in the caller's thread */
+	bool first; /* it runs in the caller's thread */
 	pthread_t thread;
 	enum neap_status status;
 	struct neap_replay_result result;
@@ -66,8 +66,8 @@ static void note_result(struct search *search, uint64_t bytes, const struct neap
 {
 	const struct neap_policy_usage *usage = &result->usage;
 	bool fits = result->first_oom_event == UINT64_MAX;
-	/* How a snapshot's own events are read depends on the device's size: the outcome holds for this size
-	 * alone. */
+	/* The meaning of a snapshot's own events depends on the device's size, so the outcome holds only for this
+	 * size. */
 	if (search->trace->torch || bytes < usage->same_from_bytes || bytes >= usage->same_below_bytes)
 		note(search, bytes, bytes + 1, fits);
 	else
@@ -123,7 +123,7 @@ static enum neap_status replay_all(struct search *search, const uint64_t *pages,
 	for (size_t i = 0; i < count; i++) {
 		if (started[i])
 			pthread_join(attempts[i].thread, NULL);
-		else if (i > 0) /* no thread could be started: a later try may succeed */
+		else if (i > 0) /* its thread could not be started: a later try may succeed */
 			continue;
 		if (attempts[i].status == NEAP_OK)
 			note_result(search, pages[i] * NEAP_REPLAY_PAGE_BYTES, &attempts[i].result);
@@ -133,8 +133,8 @@ static enum neap_status replay_all(struct search *search, const uint64_t *pages,
 	return status;
 }
 
-/* Whether it fits at pages[0]; the other sizes are likely to be asked for next, and are replayed where a processor is
- * free. */
+/* Finds whether it fits at pages[0]. The search will probably ask for the other sizes next, so they are replayed on
+ * free processors. */
 static enum neap_status try(struct search *search, const uint64_t *pages, size_t count, bool *ret_fits,
 			    struct neap_error *err)
 {
@@ -158,7 +158,7 @@ static enum neap_status bisect(struct search *search, struct neap_error *err)
 {
 	while (search->high - search->low > 1) {
 		uint64_t middle = between(search->low, search->high);
-		/* Three more processors: what is asked next, for either answer, and the likelier one after that. */
+		/* For three more processors: the next size for either answer, and the likelier size after that. */
 		uint64_t upper = between(middle, search->high), lower = between(search->low, middle);
 		uint64_t pages[] = {middle, upper, lower, between(upper, search->high)};
 		bool fits = false;
@@ -185,16 +185,17 @@ static enum neap_status raise(struct search *search, struct neap_error *err)
 	return neap_fail(err, NEAP_EOOM, "no device was found to be large enough");
 }
 
-/* Finds a first `high`: the bytes reserved without a bound. */
+/* Finds a first `high`: the bytes that are reserved without a bound. */
 static enum neap_status begin(struct search *search, struct neap_error *err)
 {
 	struct neap_replay_options options = search->options;
 	struct neap_replay_result result;
 	enum neap_status status = neap_replay(search->trace, &options, &result, err);
-	if (!status && options.policy != NEAP_REPLAY_NEAP) /* the release does not depend on the size */
+	if (!status && options.policy != NEAP_REPLAY_NEAP) /* the release does not depend on the device's size */
 		options.torch = search->options.torch = result.version.to;
 	if (!status && result.first_oom_event != UINT64_MAX) {
-		/* A recorded failure fails again if the device is not known: would plenty of memory be enough? */
+		/* If the device is not known, a recorded failure fails again: find whether plenty of memory would be
+		 * enough. */
 		options.memory_bytes = PLENTY_BYTES;
 		status = neap_replay(search->trace, &options, &result, err);
 	}
@@ -203,15 +204,15 @@ static enum neap_status begin(struct search *search, struct neap_error *err)
 	if (result.first_oom_event != UINT64_MAX)
 		return neap_fail(err, NEAP_EOOM, "no device is large enough: event %llu asks for too much",
 				 (unsigned long long)result.first_oom_event);
-	/* Blocks that wait for another stream count as requested, but not when the device is full. */
+	/* Blocks that wait for another stream count as requested, except on a full device. */
 	if (search->trace->source == NEAP_TRACE_TEXT && result.usage.events_recorded == 0)
 		note(search, 0, requested_peak(&result), false);
 	search->high = reserved_peak(&result) / NEAP_REPLAY_PAGE_BYTES + 1;
 	return raise(search, err);
 }
 
-/* Tries the pages right above `high`. One that fails is the new `low`: the policy is not monotonic, and the search
- * continues above it, below `top`, which fits. */
+/* Tries the pages right above `high`. If one fails, it is the new `low`, because the policy is not monotonic. Then
+ * the search continues above it, and below `top`, which fits. */
 static enum neap_status confirm(struct search *search, uint64_t top, bool *ret_confirmed, struct neap_error *err)
 {
 	uint64_t found = search->high, above[CONFIRMED_PAGES];

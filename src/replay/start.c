@@ -1,4 +1,4 @@
-/* replay/start.c: the end of a recording, undone event by event.
+/* replay/start.c: undoes a recording event by event, from its end.
  *
  *   undo alloc            its block is free, and joins its free neighbours
  *   undo free_completed   a block is cut out of a free one, its free pending
@@ -6,8 +6,8 @@
  *   undo segment_alloc    the segment, by then one free block, is gone;   segment_free: it is back
  *   undo segment_map      a range of free bytes has no memory;            segment_unmap: it has
  *
- * Free neighbours are always joined, so that the blocks found are the allocator's own. The pieces are kept in one
- * set by address, with the model's own blocks and segments. Events that do not fit are counted and skipped.
+ * Free neighbours are always joined, so that the blocks found are the allocator's own. The pieces are blocks of the
+ * model's segments, kept in one set by address. Events that do not fit are counted and skipped.
  */
 #include "replay/start.h"
 #include "base/error.h"
@@ -28,7 +28,7 @@ struct undo {
 	uint64_t end, odd;
 };
 
-/* The piece that contains `address`; NULL: none does. */
+/* Returns the piece that contains `address`; NULL: none does. */
 static struct block *piece_at(const struct undo *undo, uint64_t address)
 {
 	struct block *best = NULL;
@@ -92,7 +92,7 @@ static void join(struct undo *undo, struct block *block)
 	}
 }
 
-/* Cuts [address, address + size) out of `block`, which holds it all, into a piece of its own. NULL: starved. */
+/* Cuts [address, address + size) out of `block`, which contains it, as a piece of its own. NULL: starved. */
 static struct block *carve(struct undo *undo, struct block *block, uint64_t address, uint64_t size)
 {
 	uint64_t before = address - block->address, after = block->size - before - size;
@@ -141,14 +141,14 @@ static bool is_whole(const struct undo *undo, const struct block *piece)
 	return pool && undo->facts->traits && undo->facts->traits[pool].whole;
 }
 
-/* The bytes of a block of `requested` bytes that began at `address` in the free piece. */
+/* Returns the bytes of the block that was at `address` in this free piece, for a request of `requested` bytes. */
 static uint64_t block_bytes(const struct undo *undo, const struct block *piece, uint64_t address, uint64_t requested)
 {
 	uint64_t left = piece->address + piece->size - address;
 	uint64_t size = requested < LARGEST_REQUEST ? neap_torch_round(undo->settings, requested) : left;
 	if (size >= left)
 		return left;
-	if (is_whole(undo, piece)) { /* the segment, or the pages that were mapped for it */
+	if (is_whole(undo, piece)) { /* the whole segment, or the pages that were mapped for it */
 		uint64_t pages = piece->pool->small ? SMALL_SEGMENT : undo->settings->large_segment_bytes;
 		uint64_t mapped = (size + pages - 1) / pages * pages;
 		return piece->segment->expandable && mapped < left ? mapped : left;
@@ -169,7 +169,7 @@ static void undo_alloc(struct undo *undo, const struct neap_trace_event *event)
 	join(undo, block);
 }
 
-/* Free blocks of a plain large segment are above 1 MiB: a smaller rest in front of `block` belongs to what lies
+/* Free blocks of a plain large segment are above 1 MiB. So a smaller rest in front of `block` belongs to the block
  * before it, whose size was a guess. */
 static void give_rest_back(struct undo *undo, struct block *block)
 {
@@ -199,7 +199,7 @@ static void undo_completion(struct undo *undo, const struct neap_trace_event *ev
 	give_rest_back(undo, block);
 }
 
-/* Moves the end of guessed blocks. */
+/* Makes guessed blocks larger, by `extra`. */
 static void add_extra(struct undo *undo, const struct neap_map *extra)
 {
 	const struct neap_map_slot *slot;
@@ -300,7 +300,7 @@ static void undo_events(struct undo *undo)
 	}
 }
 
-/* One segment per range: its whole addresses, nothing mapped yet. */
+/* Makes one segment for each range: all its addresses, nothing mapped yet. */
 static void make_ranges(struct undo *undo, const struct neap_start_ranges *ranges)
 {
 	undo->odd += ranges->odd;
@@ -326,8 +326,8 @@ static void load_block(struct undo *undo, struct block *piece, uint64_t address,
 		join(undo, block);
 }
 
-/* Loads the blocks of a segment at the end into the piece that spans it. In older layouts blocks have no addresses:
- * they follow one another. */
+/* Makes the blocks of a segment, as they were at the end, in the piece that spans it. In older layouts blocks have no
+ * addresses: they follow one another. */
 static void load_segment(struct undo *undo, const struct neap_trace_segment *from)
 {
 	uint64_t address = from->address;
@@ -379,7 +379,7 @@ static struct neap_torch_segment *give_segment(struct undo *undo, const struct s
 	return to;
 }
 
-/* The segments in order of their addresses. */
+/* Gives the segments in order of their addresses. */
 static enum neap_status give(struct undo *undo, struct neap_start *start, struct neap_error *err)
 {
 	size_t left = 1;
@@ -391,7 +391,7 @@ static enum neap_status give(struct undo *undo, struct neap_start *start, struct
 	for (struct block *block = set_first(&undo->pieces); block; block = set_after(&undo->pieces, block)) {
 		if (block->segment->first != block)
 			continue;
-		/* An expandable segment without any memory did not exist yet. */
+		/* An expandable segment without memory did not exist yet. */
 		if (block->segment->expandable && !block->mapped && !block->next)
 			continue;
 		if (!give_segment(undo, block->segment, &start->segments[start->segment_count++]))

@@ -1,9 +1,10 @@
 /* replay/start.h: finds what an allocator held before a recording's first event.
  *
  * A recording of PyTorch's ends with a list of every segment and block, and may have begun long after the process
- * did. The beginning is the end with every event undone, last to first. Only one thing is not known: the size of a
- * block that was allocated before the recording and freed during it. It is guessed as the settings would round it,
- * plus the rest of its free range if that is too small to have been split off.
+ * did. The state at the beginning is found by undoing every event, from the last to the first. Only one thing is not
+ * known: the size of a block that was allocated before the recording and freed during it. The guess is the requested
+ * size, rounded by the settings. If the rest of the block's free range is too small to have been split off, the guess
+ * includes it.
  */
 #ifndef NEAP_REPLAY_START_H
 #define NEAP_REPLAY_START_H
@@ -15,15 +16,15 @@
 struct neap_start {
 	struct neap_torch_segment *segments; /* by address; pools are numbers made by `pool_of` */
 	size_t segment_count;
-	uint64_t end; /* no address of the recording lies at or beyond it; 0: none is known */
+	uint64_t end; /* all addresses of the recording are below it; 0: none is known */
 	uint64_t odd; /* events that do not fit the state at the end */
 };
 
 /* What the caller knows. */
 struct neap_start_facts {
-	const uint32_t *pool_of;              /* a pool's number for each of the trace's streams */
-	const struct neap_torch_pool *traits; /* by number; NULL: there are no private pools */
-	const struct neap_map *extra;         /* by address, the bytes by which blocks are larger than guessed */
+	const uint32_t *pool_of;              /* a pool's number, by stream of the trace */
+	const struct neap_torch_pool *traits; /* by number of the pool; NULL: there are no private pools */
+	const struct neap_map *extra;         /* by address: how many bytes a block is larger than the guess */
 };
 
 /* Errors: NEAP_ENOMEM. */
@@ -33,13 +34,14 @@ enum neap_status neap_start_make(const struct neap_trace *trace, size_t device,
 				 struct neap_error *err);
 void neap_start_fini(struct neap_start *start);
 
-/* start_ranges.c: the expandable segments of a recording, put together, for start.c.
+/* start_ranges.c: finds the expandable segments of a recording, for start.c.
  *
  * A snapshot lists the mapped ranges of an expandable segment, and events show which ranges grew or were given back.
- * Ranges of one stream and kind are taken to lie in one reservation of addresses, which begins with the lowest range.
+ * Ranges of the same stream and kind count as parts of one reservation of addresses, which begins with the lowest
+ * range.
  */
 
-/* A reservation of addresses: what an expandable segment was before the snapshot cut it up. */
+/* A reservation of addresses: an expandable segment, which the snapshot lists in pieces. */
 struct neap_start_range {
 	uint64_t low, high; /* addresses that are known to lie in it */
 	uint64_t size;      /* from `low` on: whole pages, up to the next range at most */
@@ -50,10 +52,10 @@ struct neap_start_range {
 struct neap_start_ranges {
 	struct neap_start_range *items; /* the caller frees them */
 	size_t count;
-	uint64_t odd; /* events that lie in none, because there are too many */
+	uint64_t odd; /* events that are in none of them, because there are too many */
 };
 
-/* `device_bytes`: 0 when it is not known. Errors: NEAP_ENOMEM. */
+/* Finds the ranges. `device_bytes`: 0 if it is not known. Errors: NEAP_ENOMEM. */
 enum neap_status neap_start_ranges_find(const struct neap_trace *trace, size_t device,
 					const struct neap_torch_settings *settings, uint64_t device_bytes,
 					struct neap_start_ranges *ret_ranges, struct neap_error *err);

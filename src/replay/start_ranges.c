@@ -6,9 +6,9 @@
 
 #include <stdlib.h>
 
-#define RANGES_MAX    1024          /* a pair for every stream: no process has as many */
-#define SMALL_REACH   (64ull << 20) /* small segments that give ten pages back lie near other small ones */
-#define LARGEST_REACH (1ull << 40)  /* the addresses of a device of 900 GiB */
+#define RANGES_MAX    1024          /* one pair for each stream: no process has so many */
+#define SMALL_REACH   (64ull << 20) /* small segments that give ten pages back are this near to other small ones */
+#define LARGEST_REACH (1ull << 40)  /* how far the addresses of a device of 900 GiB reach */
 
 struct search {
 	const struct neap_trace *trace;
@@ -27,14 +27,14 @@ static uint64_t page_of(const struct search *search, bool large)
 	return large ? search->settings->large_segment_bytes : SMALL_SEGMENT;
 }
 
-/* The bytes of addresses of one reservation. */
+/* Returns how many bytes of addresses one reservation has. */
 static uint64_t reservation(const struct search *search, uint64_t device_bytes, bool large)
 {
 	uint64_t page = page_of(search, large);
 	return (neap_torch_reserve(search->settings, device_bytes) + page - 1) / page * page;
 }
 
-/* Whether one reservation can hold both the range and this. */
+/* Whether one reservation can contain both the range and these addresses. */
 static bool in_reach(const struct search *search, const struct neap_start_range *range, uint64_t address,
 		     uint64_t size)
 {
@@ -44,7 +44,7 @@ static bool in_reach(const struct search *search, const struct neap_start_range 
 	       (search->device_bytes ? reservation(search, search->device_bytes, range->large) : search->reach);
 }
 
-/* Extends the range of this stream and kind that is within reach, or begins one. */
+/* Extends a range of this stream and kind that is near enough, or begins a new one. */
 static void range_cover(struct search *search, uint64_t address, uint64_t size, uint16_t stream, bool large)
 {
 	if (!size || size > LARGEST_REQUEST || address > (1ull << 62))
@@ -74,7 +74,7 @@ static uint64_t distance(const struct neap_start_range *range, uint64_t address)
 }
 
 /* Small segments grow by 2 MiB at a time, large ones by a multiple of 20 or of large_segment_size_mb. Small ones may
- * give back as much at once: then the range lies near other small ones. */
+ * give back as much at once as large ones; such a range lies near other small ones. */
 static void range_find(struct search *search, const struct neap_trace_event *event)
 {
 	const struct neap_trace_stream *streams = search->trace->streams;
@@ -94,8 +94,8 @@ static void range_find(struct search *search, const struct neap_trace_event *eve
 		    best ? best->large : large);
 }
 
-/* Growth shows which kind a range is. A release may lie in a range that is known only by its growth, so releases come
- * last. */
+/* Finds the ranges. Growth shows the kind of a range. A release may be in a range that only its growth shows, so
+ * releases come last. */
 static void find_ranges(struct search *search)
 {
 	const struct neap_trace *trace = search->trace;
@@ -115,8 +115,8 @@ static void find_ranges(struct search *search)
 	}
 }
 
-/* Finds how far apart two addresses of one reservation can be: its size, if the device's is known. If not, no
- * reservation is larger than the distance between two of them. */
+/* Finds how far apart two addresses of one reservation can be. That is its size, if the device's size is known. If
+ * not, the smallest distance between two reservations bounds it. */
 static void find_reach(struct search *search)
 {
 	search->reach = LARGEST_REACH;
@@ -140,7 +140,7 @@ static void size_ranges(struct search *search)
 		struct neap_start_range *range = &search->ranges[i];
 		uint64_t page = page_of(search, range->large), size = range->high - range->low;
 		uint64_t left = reservation(search, device, range->large);
-		/* If another range begins before that end, it is the limit. */
+		/* If another range begins before that end, this one ends there. */
 		for (size_t j = 0; j < search->range_count; j++)
 			if (search->ranges[j].low >= range->high && search->ranges[j].low - range->low < left)
 				left = search->ranges[j].low - range->low;

@@ -1,4 +1,4 @@
-/* replay/torch_age.c: the age of memory from before a recording began.
+/* replay/torch_age.c: finds the age of memory from before a recording began.
  *
  * Age breaks ties of size, and no snapshot has it. If a recording took another block than the guessed ages predict,
  * that block's memory is the older: it moves right before the other, and everything else stays in place. Ages of
@@ -6,7 +6,7 @@
  */
 #include "replay/torch_internal.h"
 
-/* Blocks of one segment have one age, or each its own. */
+/* Whether all blocks of a segment have one age; else each has its own. */
 static bool by_segment(const struct torch *torch) { return torch->options.rules.order == NEAP_TORCH_BY_SEGMENT_AGE; }
 
 static bool is_guess(const struct torch *torch, const struct block *block)
@@ -14,7 +14,7 @@ static bool is_guess(const struct torch *torch, const struct block *block)
 	return by_segment(torch) ? block->segment->restored : block->restored;
 }
 
-/* The greatest age below `age`. */
+/* Returns the greatest age below `age`. */
 static uint64_t age_before(const struct torch *torch, uint64_t age)
 {
 	uint64_t found = 0;
@@ -68,7 +68,7 @@ void neap_torch_learn(struct neap_policy *policy, uint64_t bytes, uint64_t strea
 		make_older(torch, block, chosen);
 }
 
-/* The free block that is the whole segment at `address`; NULL: none, or its age is known. */
+/* Returns the free block that is the whole segment at `address`. NULL: there is none, or its age is known. */
 static struct block *free_segment(const struct torch *torch, uint64_t address)
 {
 	for (struct segment *segment = torch->first_segment; segment; segment = segment->next) {

@@ -36,7 +36,7 @@ static bool before(const struct set *set, const struct block *a, const struct bl
 	return a->address != b->address ? a->address < b->address : a->serial < b->serial;
 }
 
-/* Whether the block comes before every one of `stream` with at least `size` bytes. */
+/* Whether the block comes before all blocks of `stream` with at least `size` bytes. */
 static bool below(const struct set *set, const struct block *block, uint64_t stream, uint64_t size)
 {
 	return block->stream != stream ? block->stream < stream : !set->by_address && block->size < size;
@@ -221,7 +221,7 @@ uint64_t block_merge(struct torch *torch, struct block *block, struct block *oth
 	return size;
 }
 
-/* Whether a flush may give it, or pages of it, back. While a block is in the free set this does not change. */
+/* Whether a flush may give back the block, or pages of it. This does not change while a block is in the free set. */
 static bool is_givable(const struct block *block)
 {
 	uint64_t page = block->pool->page, begin = block->address - block->segment->address;

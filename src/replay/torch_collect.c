@@ -1,7 +1,7 @@
 /* replay/torch_collect.c: garbage collection: before the driver is asked, whole segments of the large pool that have
  * not been used for long are freed. A block's age is how many searches its pool has seen since it was freed.
  *
- * What would be freed is planned first, so that a recording's releases can be compared with it.
+ * A plan of what to free is made first, so that a recording's releases can be compared with it.
  */
 #include "replay/torch_internal.h"
 
@@ -26,9 +26,9 @@ static bool is_on(const struct torch *torch)
 
 bool neap_torch_collecting(const struct neap_policy *policy) { return is_on((const struct torch *)policy); }
 
-/* Plans how many bytes to free, those above the threshold, and lists the unsplit blocks. `searches` are added to
- * those that the pool has seen. Blocks of expandable segments are not freed, but their ages count. False: there is
- * nothing to do, or the host is out of memory. */
+/* Plans how many bytes to free, which are those above the threshold, and lists the unsplit blocks. `searches` are
+ * added to those that the pool has seen. Blocks of expandable segments are not freed, but their ages count. False:
+ * there is nothing to do, or the host is out of memory. */
 static bool plan_make(struct torch *torch, uint64_t searches, struct plan *plan)
 {
 	const struct set *set = &torch->pools[0]->free;
@@ -52,8 +52,8 @@ static bool plan_make(struct torch *torch, uint64_t searches, struct plan *plan)
 	return true;
 }
 
-/* Calls `take` for each block to free: all of at least the average age, repeatedly, until the target is met or none
- * is left.
+/* Calls `take` for each block to free: for all blocks of at least the average age. Repeats this until the target is
+ * met or no block is left.
  */
 static void plan_run(struct plan *plan, void (*take)(void *context, struct block *block), void *context)
 {

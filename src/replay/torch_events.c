@@ -1,7 +1,8 @@
-/* replay/torch_events.c: frees that wait for other streams: events, polled by requests or waited for by flushes.
+/* replay/torch_events.c: frees that wait for other streams, by events. Requests poll these events; flushes wait for
+ * them.
  *
- * An event completes event_delay events of the trace after it was recorded. A recording shows itself when a free
- * completed: there, the event is held until then.
+ * An event completes event_delay events of the trace after it was recorded. A recording shows when a free completed;
+ * there, the event is held until then.
  */
 #include "replay/torch_internal.h"
 
@@ -37,7 +38,7 @@ bool event_add(struct torch *torch, struct block *block, struct queue *queue)
 	return true;
 }
 
-/* The event is over: its block is free if it was the last one. */
+/* Called when the event is over: frees its block if it was the last one. */
 static void event_end(struct torch *torch, struct queue *queue, struct event *event)
 {
 	struct block *block = event->block;

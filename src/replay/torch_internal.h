@@ -5,8 +5,8 @@
  *   torch_pools.c    the default pool and private ones
  *   torch_collect.c  garbage collection
  *   torch_blocks.c   blocks, their neighbours, the ordered sets of free ones
- *   torch_age.c      the age of blocks that a recording begins with, learned from what it chose
- *   torch_segments.c the driver: plain segments, expandable ones, what is given back and when
+ *   torch_age.c      the age of blocks that a recording begins with, learned from its choices
+ *   torch_segments.c the driver: plain and expandable segments, and when they are given back
  *   torch_state.c    restoring, checking
  *
  * Invariants (neap_torch_check):
@@ -23,17 +23,17 @@
 #include "base/map.h"
 #include "replay/torch_policy.h"
 
-#define SMALL_REQUEST   (1ull << 20) /* up to here from the small pool */
+#define SMALL_REQUEST   (1ull << 20) /* requests up to this size come from the small pool */
 #define SMALL_SEGMENT   (2ull << 20)
-#define MEDIUM_REQUEST  (10ull << 20) /* below: segments are shared */
+#define MEDIUM_REQUEST  (10ull << 20) /* requests below this size share segments */
 #define LARGE_ROUNDING  (2ull << 20)
 #define SMALLEST_BLOCK  512ull
-#define LARGEST_REQUEST (1ull << 60) /* PyTorch refuses more at once */
+#define LARGEST_REQUEST (1ull << 60) /* PyTorch refuses a larger request */
 #define UNBOUNDED       (1ull << 50) /* the bytes of a device without a bound */
-/* Bytes of addresses for an expandable segment on such a device, if no request is larger: the segments of 65536
- * streams with two pools each fit side by side. */
+/* How many bytes of addresses an expandable segment has on such a device, unless a request is larger: the segments of
+ * 65536 streams with two pools each fit side by side. */
 #define UNBOUNDED_RANGE (1ull << 45)
-#define AGE_STEP        (1ull << 20) /* so that others fit in between */
+#define AGE_STEP        (1ull << 20) /* so large that other ages fit between two */
 
 struct use {
 	uint64_t stream;
@@ -41,23 +41,26 @@ struct use {
 };
 
 struct block {
-	/* The first cache line: what a search in a set reads. */
+	/* The first cache line has the fields that a search in a set reads. */
 	_Alignas(64) uint64_t address;
 	uint64_t size, stream;
-	uint64_t serial;            /* distinguishes blocks that hostile recordings put at one address */
-	uint64_t priority;          /* in the treap: a hash of the serial */
-	uint64_t age;               /* breaks ties of size: older memory first; 0: only the address breaks them */
-	struct block *left, *right; /* in a set; `right` also in the list of idle ones */
+	uint64_t serial;   /* distinguishes blocks that hostile recordings put at one address */
+	uint64_t priority; /* in the treap: a hash of the serial */
+	/* Of blocks of equal size, the older memory comes first; 0: only the address decides. */
+	uint64_t age;
+	struct block *left, *right; /* its children in a set; `right` also links the list of idle blocks */
 	uint64_t requested;
 	struct pool *pool;
 	struct segment *segment;
-	struct block *prev, *next;                 /* neighbours by address */
-	struct block *givable_prev, *givable_next; /* in its pool's list of what a flush may give back */
-	struct use *uses;                          /* streams recorded since its alloc */
-	uint64_t free_calls_base;                  /* the pool's free_calls when it was put into the set */
-	uint32_t events;                           /* not complete yet */
+	struct block *prev, *next; /* its neighbours by address */
+	/* Its neighbours in the pool's list of blocks that a flush may give back. */
+	struct block *givable_prev, *givable_next;
+	struct use *uses; /* the streams that were recorded for it since its alloc */
+	/* The value of the pool's free_calls when the block went into the set. */
+	uint64_t free_calls_base;
+	uint32_t events; /* how many of its events have not completed */
 	bool allocated, mapped;
-	bool givable;       /* it is in the givable list */
+	bool givable;       /* it is in that list */
 	bool restored;      /* as in struct segment */
 	bool guessed;       /* for start.c: as in struct neap_torch_piece */
 	struct event *held; /* the event that a recording completes */
@@ -68,14 +71,14 @@ struct segment {
 	struct segment *prev, *next; /* in the order they were made */
 	struct block *first;
 	uint64_t address, size; /* of the whole range */
-	uint64_t age;           /* counts up; 0: not in use */
+	uint64_t age;           /* larger for later segments; 0: not in use */
 	uint16_t stream;        /* for start.c: index in the trace's streams */
 	bool expandable;
-	bool restored; /* it was there when the recording began: its age is a guess */
+	bool restored; /* it existed when the recording began, so its age is a guess */
 };
 
-/* An ordered set of blocks: a treap whose priorities are hashes of the serials. By (stream, size, age, address) or,
- * when `by_address`, by (stream, address). */
+/* An ordered set of blocks: a treap whose priorities are hashes of the serials. The order is (stream, size, age,
+ * address) or, with `by_address`, (stream, address). */
 struct set {
 	struct block *root;
 	bool by_address;
@@ -87,14 +90,16 @@ struct pool {
 	 * pages. */
 	struct block *givable;
 	size_t givable_count;
-	uint64_t page;             /* page_bytes */
-	uint64_t free_calls;       /* searches while garbage collection is on: the clock of ages */
-	uint32_t number;           /* of the private pool; 0: none */
-	uint32_t released;         /* counts up in the order of releases: flushes free its memory; 0: not released */
-	struct pool *large;        /* the large half of its pair */
-	struct neap_stat reserved; /* bytes */
-	struct neap_stat reserved_all; /* of both halves: in the large one */
-	uint64_t largest;              /* bytes of the largest request or free block there was */
+	uint64_t page; /* page_bytes */
+	/* How many searches it has had while garbage collection was on; ages of blocks are measured by it. */
+	uint64_t free_calls;
+	uint32_t number; /* of the private pool; 0: none */
+	/* Its place in the order of releases: flushes free the memory of released pools; 0: not released. */
+	uint32_t released;
+	struct pool *large;            /* the large half of its pair */
+	struct neap_stat reserved;     /* bytes */
+	struct neap_stat reserved_all; /* both halves together; only the large half counts it */
+	uint64_t largest;              /* the bytes of the largest request or free block so far */
 	bool small;
 	bool whole; /* blocks are not split: MemPool(no_split=True) */
 	bool plain; /* no expandable segments: its memory comes from an allocator of its own */
@@ -104,7 +109,7 @@ struct event {
 	struct event *next, *prev; /* of its stream */
 	struct block *block;
 	uint64_t token; /* of a held one */
-	uint64_t ready; /* the trace event from which on it is complete */
+	uint64_t ready; /* it is complete from this event of the trace on */
 };
 
 /* Events of one stream, oldest first. */
@@ -120,10 +125,10 @@ struct torch {
 	uint64_t device_bytes;
 	uint64_t allowed_bytes;                /* with a fraction */
 	bool limited;                          /* a fraction is set */
-	uint64_t reserved;                     /* bytes held from the driver */
-	uint64_t lowest_address, next_address; /* of all segments; right above them */
-	uint64_t placed;                       /* how many segments got an address */
-	uint64_t event;                        /* of the trace, now */
+	uint64_t reserved;                     /* the bytes that the driver has given out */
+	uint64_t lowest_address, next_address; /* the lowest address of all segments; the address right above them */
+	uint64_t placed;                       /* how many segments have got an address */
+	uint64_t event;                        /* the number of the trace's event */
 	uint64_t serial;
 	uint64_t last_age;
 	struct pool **pools; /* pairs: large, small; [0] and [1] are the default ones */
@@ -132,14 +137,14 @@ struct torch {
 	struct segment *first_segment, *last_segment;
 	struct queue *queues; /* streams with events, in the order of their first one */
 	size_t queue_count;
-	struct queue held;           /* of frees that a recording completes */
+	struct queue held;           /* events of frees that a recording completes */
 	struct neap_map held_tokens; /* token -> block */
 	struct block *idle;
 	struct chunk *chunks;
-	unsigned refusals; /* how often the driver still refuses within the next request */
-	bool capturing;    /* the next request may not flush */
+	unsigned refusals; /* how often the driver will refuse the next request */
+	bool capturing;    /* the next request must not flush */
 	uint32_t released; /* how many pools were released so far */
-	bool starved;      /* the host ran out of memory inside an operation */
+	bool starved;      /* the host ran out of memory during an operation */
 };
 
 struct request {
@@ -153,7 +158,7 @@ struct request {
 /* torch_blocks.c */
 void set_insert(struct set *set, struct block *block);
 void set_remove(struct set *set, struct block *block);
-/* The first block not below (stream, size); for sets by address, the first of the stream. */
+/* Returns the first block at or above (stream, size); in a set by address, the first block of the stream. */
 struct block *set_at_least(const struct set *set, uint64_t stream, uint64_t size);
 struct block *set_after(const struct set *set, const struct block *block);
 struct block *set_before(const struct set *set, const struct block *block);
@@ -168,31 +173,32 @@ void blocks_fini(struct torch *torch);
 /* Puts `block` between `prev` and `next`, either of which may be NULL. */
 void block_link(struct block *block, struct block *prev, struct block *next);
 static inline bool block_is_split(const struct block *block) { return block->prev || block->next; }
-/* Neither allocated nor waiting. */
+/* Whether the block is neither allocated nor waiting for events. */
 static inline bool block_is_idle(const struct block *block)
 {
 	return !block->allocated && !block->events && !block->uses;
 }
-/* Lets `block` (in no set) absorb `other`, its neighbour, if that is free in the same way. Returns the bytes. */
+/* Joins `block` (in no set) with its neighbour `other`, if both are free in the same way. Returns the bytes of
+ * `other`. */
 uint64_t block_merge(struct torch *torch, struct block *block, struct block *other);
-void block_index(struct block *block); /* into its pool's free set, its age starting now */
+void block_index(struct block *block); /* puts it into its pool's free set; its age starts now */
 void block_unindex(struct block *block);
 /* Compares two blocks in the order of the free set. */
 int block_order(const void *left, const void *right);
 
 /* torch_segments.c */
 bool segment_alloc(struct torch *torch, struct request *request, bool retry);
-/* The driver allocation for a block of `size` bytes. */
+/* Returns how many bytes the driver allocates for a block of `size` bytes. */
 uint64_t segment_bytes(const struct torch *torch, uint64_t size);
-/* Gives back the plain segment that this free block is. */
+/* Gives back the plain segment that consists of this free block. */
 void segment_free(struct torch *torch, struct block *block);
 bool release_oversize(struct torch *torch, const struct request *request);
 void release_all(struct torch *torch);
 void release_private(struct torch *torch, uint32_t number);
-/* Links a new, empty segment; NULL and starved when the host is out of memory. */
+/* Makes an empty segment and links it. NULL: starved, because the host is out of memory. */
 struct segment *segment_new(struct torch *torch, uint64_t address, uint64_t size, bool expandable);
 void segment_drop(struct torch *torch, struct segment *segment);
-/* The size of the pages of the pool's expandable segments. */
+/* Returns the size of the pages in the pool's expandable segments. */
 static inline uint64_t page_bytes(const struct torch *torch, const struct pool *pool)
 {
 	return pool->small ? SMALL_SEGMENT : torch->options.settings.large_segment_bytes;
@@ -203,16 +209,16 @@ void stat_add(struct neap_stat *stat, uint64_t amount);
 void stat_take(struct neap_stat *stat, uint64_t amount);
 void metric_add(struct torch *torch, enum neap_metric metric, const struct pool *pool, uint64_t amount);
 void metric_take(struct torch *torch, enum neap_metric metric, const struct pool *pool, uint64_t amount);
-/* NEAP_METRIC_RESERVED_BYTES, which each pool also counts itself. */
+/* Adds to NEAP_METRIC_RESERVED_BYTES, which each pool also counts for itself. */
 void reserved_add(struct torch *torch, struct pool *pool, uint64_t bytes);
 void reserved_take(struct torch *torch, struct pool *pool, uint64_t bytes);
 void emit(struct torch *torch, enum neap_torch_action action, uint64_t address, uint64_t size, uint64_t stream);
-/* The block is free from now on: it joins its neighbours and goes into the set. */
+/* Makes the block free: joins it with its neighbours and puts it into the set. */
 void free_block(struct torch *torch, struct block *block);
 enum neap_status torch_starved(struct torch *torch, struct neap_error *err);
-/* The best fitting free block, which stays in its set. NULL: none. */
+/* Returns the best fitting free block, which stays in its set. NULL: none. */
 struct block *choose_free(const struct torch *torch, const struct request *request);
-/* Sizes a request and finds its pool, without looking at the pool's blocks. NULL pool: starved. */
+/* Computes a request's size and finds its pool, but searches no block. NULL pool: starved. */
 struct request request_make(struct torch *torch, uint64_t bytes, uint64_t stream, uint32_t number);
 static inline struct torch *torch_of(struct neap_policy *policy) { return (struct torch *)policy; }
 
@@ -223,10 +229,11 @@ void garbage_collect(struct torch *torch);
 struct queue *queue_find(struct torch *torch, uint64_t stream); /* NULL: starved */
 bool event_add(struct torch *torch, struct block *block, struct queue *queue);
 void poll_events(struct torch *torch);
-/* Makes `block` wait for an event that only `complete` completes. False: starved. */
+/* Makes `block` wait for an event, which only `complete` completes. False: starved. */
 bool block_hold(struct torch *torch, struct block *block, uint64_t token);
 void torch_complete(struct neap_policy *policy, uint64_t token);
-/* Waits for events, and frees the blocks that wait for them: all, or those of the pool whose large half this is. */
+/* Waits for events, and frees the blocks that wait for them: all blocks, or those of the pool with this large
+ * half. */
 void complete_all_events(struct torch *torch, const struct pool *large);
 void events_fini(struct torch *torch);
 

@@ -107,7 +107,7 @@ void emit(struct torch *torch, enum neap_torch_action action, uint64_t address, 
 		torch->options.observe(torch->options.context, action, address, size, stream);
 }
 
-/* The block is free from now on: it joins its neighbours and goes into the set. */
+/* Makes the block free: joins it with its neighbours and puts it into the set. */
 void free_block(struct torch *torch, struct block *block)
 {
 	struct pool *pool = block->pool;
@@ -142,7 +142,7 @@ static uint64_t expandable_size(const struct block *block)
 	return block->size + (block->next && !block->next->mapped ? block->next->size : 0);
 }
 
-/* Best fit counts the bytes by which a block of an expandable segment can grow. */
+/* Finds the best fit if blocks of an expandable segment can grow: the bytes by which they can grow count. */
 static struct block *fit_to_grow(const struct set *set, struct block *block)
 {
 	struct block *next = block;
@@ -161,7 +161,7 @@ struct block *choose_free(const struct torch *torch, const struct request *reque
 		return NULL;
 	if (request->expandable)
 		block = fit_to_grow(set, block);
-	/* Skips blocks of expandable segments that were made before these were turned off. */
+	/* Skips blocks of expandable segments that were made before the program turned these off. */
 	while (!request->expandable && block && block->stream == request->stream && block->segment->expandable)
 		block = set_after(set, block);
 	if (!block || block->stream != request->stream)
@@ -208,7 +208,7 @@ static bool should_split(const struct torch *torch, const struct request *reques
 	return request->size < torch->options.settings.max_split_bytes && rest > SMALL_REQUEST;
 }
 
-/* Cuts the found block to size if it should be split, and takes the front. NULL: starved. */
+/* Cuts the found block to size if it should be split, and takes the front part. NULL: starved. */
 static struct block *cut(struct torch *torch, struct request *request)
 {
 	struct block *block = request->block;
@@ -356,7 +356,7 @@ static enum neap_status torch_alloc(struct neap_policy *policy, uint64_t bytes, 
 	metric_add(torch, NEAP_METRIC_REQUESTED_BYTES, request.pool, bytes);
 	if (block->size >= torch->options.settings.max_split_bytes)
 		stat_add(&torch->usage.stats.oversize_allocations, 1);
-	if (torch->starved) /* something could not be given back: not what PyTorch would have done */
+	if (torch->starved) /* some memory could not be given back, unlike in PyTorch */
 		return torch_free(policy, block, err);
 	*ret_block = block;
 	return NEAP_OK;
@@ -419,7 +419,7 @@ static void torch_usage(struct neap_policy *policy, struct neap_policy_usage *re
 	for (size_t i = 0; i < torch->pool_count; i++)
 		if (torch->pools[i]->largest > ret_usage->largest_bytes)
 			ret_usage->largest_bytes = torch->pools[i]->largest;
-	/* The fraction and the ranges of expandable segments depend on the device's size. */
+	/* With these settings, the fraction or the ranges depend on the device's size. */
 	if (torch->limited || torch->options.settings.expandable_segments) {
 		ret_usage->same_from_bytes = torch->device_bytes;
 		ret_usage->same_below_bytes = torch->device_bytes + 1;

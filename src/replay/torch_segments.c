@@ -1,9 +1,9 @@
 /* replay/torch_segments.c: the model's driver, the segments made on it, and when they are given back.
  *
- * The driver counts bytes: a call that would pass the device's size fails. A plain segment is one allocation of it.
- * An expandable segment is a range of addresses of 9/8 of the device, one per pool and stream (more when full), in
- * which pages of 20 MiB (small pool: 2 MiB) are mapped where they are needed. Blocks with `mapped`
- * are on mapped pages.
+ * The driver counts bytes: a call that would exceed the device's size fails. A plain segment is one of its
+ * allocations. An expandable segment is a range of addresses of 9/8 of the device, one per pool and stream (more when
+ * full), in which pages of 20 MiB (small pool: 2 MiB) are mapped where they are needed. Blocks with `mapped` are on
+ * mapped pages.
  *
  * A flush takes memory only from the default pools and from pools that the program has released.
  */
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 #define FIRST_ADDRESS 0x7f0000000000ull
-#define MIDDLE        (1ull << 62) /* the first, if others go below it */
+#define MIDDLE        (1ull << 62) /* the first address, if other segments go below it */
 #define LAST_ADDRESS  (1ull << 63)
 
 /* Whether the next segment goes below the others. */
@@ -23,7 +23,7 @@ static bool falls(struct torch *torch)
 	return order > 2 ? (chance ^ chance >> 29) >> 7 & 1 : order == 2;
 }
 
-/* Finds a place for `size` bytes of addresses; false: there is none left. */
+/* Finds an address range for `size` bytes. False: there is none left. */
 static bool place(struct torch *torch, uint64_t size, const struct request *request, uint64_t page,
 		  uint64_t *ret_address)
 {
@@ -127,7 +127,7 @@ static bool create_pages(struct torch *torch, uint64_t size, uint64_t page)
 	return true;
 }
 
-/* Maps pages for the first `size` bytes of an unmapped block, which joins its free neighbours. */
+/* Maps pages for the first `size` bytes of an unmapped block. The block joins its free neighbours. */
 static bool map(struct torch *torch, struct block *block, uint64_t size)
 {
 	uint64_t page = page_bytes(torch, block->pool);
@@ -159,7 +159,7 @@ static bool map(struct torch *torch, struct block *block, uint64_t size)
 	return true;
 }
 
-/* Whether free and unmapped blocks from `block` on make up `size` bytes. */
+/* Whether the free and unmapped blocks from `block` on have `size` bytes. */
 static bool has_room(const struct block *block, uint64_t size)
 {
 	uint64_t bytes = 0;
@@ -183,7 +183,8 @@ static uint64_t range_bytes(const struct torch *torch, const struct request *req
 	return request->size > UNBOUNDED_RANGE ? request->size : UNBOUNDED_RANGE;
 }
 
-/* The block at which a request can grow: the unmapped one lowest in address, or the free one right before it. */
+/* Returns the block at which a request can grow: the unmapped block with the lowest address, or a free one right
+ * before it. */
 static struct block *find_free(struct torch *torch, const struct request *request)
 {
 	struct set *unmapped = &request->pool->unmapped;
@@ -196,7 +197,7 @@ static struct block *find_free(struct torch *torch, const struct request *reques
 	}
 	uint64_t size = range_bytes(torch, request);
 	size = (size + page - 1) / page * page;
-	/* A reserve that is set too small is given back: the request fails. */
+	/* If the reserve is set too small, its addresses are given back, and the request fails. */
 	if (size < request->size && is_reserve_set(&torch->options.settings)) {
 		torch->usage.calls.reserves++;
 		torch->usage.calls.address_frees++;
@@ -227,7 +228,7 @@ static bool expandable_alloc(struct torch *torch, struct request *request)
 	if (!block->mapped && !map(torch, block, block->size < request->size ? block->size : request->size))
 		return false;
 	while (block->size < request->size) {
-		struct block *next = block->next; /* unmapped: find_free saw it */
+		struct block *next = block->next; /* unmapped: find_free has checked that */
 		uint64_t missing = request->size - block->size;
 		if (!next || next->mapped || !map(torch, next, missing < next->size ? missing : next->size))
 			return false;
@@ -295,7 +296,7 @@ void segment_free(struct torch *torch, struct block *block)
 	block_drop(torch, block);
 }
 
-/* Keeps a piece of a free block, beyond the pages that are unmapped, mapped and free. */
+/* Keeps a piece of a free block mapped and free: the part outside the pages that are unmapped. */
 static void keep_piece(struct block *piece, struct block *prev, struct block *next)
 {
 	block_link(piece, prev, next);
@@ -345,8 +346,8 @@ static void unmap(struct torch *torch, struct block *block)
 	}
 }
 
-/* Releases all that is whole in one pool: plain segments without a split, whole pages of expandable ones, in the
- * order of the set. Only these blocks are visited: with thousands of streams there are many, and most flushes release
+/* Releases all that is whole in one pool: plain segments without a split, and whole pages of expandable ones, in the
+ * order of the set. It visits only these blocks: thousands of streams have many blocks, and most flushes release
  * none. */
 static void release_pool(struct torch *torch, struct pool *pool)
 {
@@ -354,7 +355,8 @@ static void release_pool(struct torch *torch, struct pool *pool)
 
 	if (pool->givable_count == 0)
 		return;
-	struct block **found = malloc(pool->givable_count * sizeof *found); /* none of them is merged or made here */
+	/* Here none of them is merged, and no new one is made. */
+	struct block **found = malloc(pool->givable_count * sizeof *found);
 	if (!found) {
 		torch->starved = true;
 		return;
@@ -404,7 +406,7 @@ void release_private(struct torch *torch, uint32_t number)
 	release_pool(torch, pool_find(torch, number, false));
 }
 
-/* The released pool whose turn comes after the `last` one's; NULL: none. */
+/* Returns the released pool that comes after the `last` one; NULL: none. */
 static const struct pool *next_released(const struct torch *torch, uint32_t last)
 {
 	const struct pool *next = NULL;
@@ -435,7 +437,7 @@ bool release_oversize(struct torch *torch, const struct request *request)
 		segment_free(torch, block);
 		return true;
 	}
-	/* No single block is large enough: free the largest first, until these are enough. */
+	/* No single block is large enough: free blocks from the largest down, until they are enough. */
 	for (block = block ? set_before(set, block) : set_last(set);
 	     block && released < size && block->stream == request->stream && block->size >= limit; block = below) {
 		below = set_before(set, block);

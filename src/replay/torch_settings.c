@@ -1,4 +1,4 @@
-/* replay/torch_settings.c: two passes over "key:value,key:[interval:value,...]", with the column in every error. */
+/* replay/torch_settings.c: parses "key:value,key:[interval:value,...]" in two passes; each error has its column. */
 #include "replay/torch_settings.h"
 #include "base/error.h"
 #include "base/units.h"
@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define LARGE_SEGMENT_MB    20u
-#define SMALLEST_SEGMENT_MB 11u /* PyTorch: more than the largest request that shares one */
+#define SMALLEST_SEGMENT_MB 11u /* as in PyTorch: more than the largest request that shares a segment */
 #define LARGEST_RESERVE_GIB 1e6
 #define TOKEN_CAPACITY      64
 
@@ -18,7 +18,7 @@ struct reader {
 	struct neap_error *err;
 	struct neap_torch_settings settings;
 	bool lenient; /* unknown settings are skipped */
-	bool first;   /* the first pass: reads only large_segment_size_mb, which counts wherever it stands */
+	bool first;   /* the first pass reads only large_segment_size_mb, which counts at any place */
 };
 
 static uint32_t column(const struct reader *reader) { return (uint32_t)(reader->at - reader->text) + 1; }
@@ -76,7 +76,8 @@ static enum neap_status read_number(struct reader *reader, const char *what, uin
 	return NEAP_OK;
 }
 
-/* A block of a shared segment must stay splittable: `least` is such a segment's size. */
+/* Reads a number of MB. It must be at least `least`, a shared segment's size, because a block of such a segment must
+ * stay splittable. */
 static enum neap_status read_megabytes(struct reader *reader, const char *what, uint64_t least, uint64_t *ret_bytes)
 {
 	uint64_t value = 0;
@@ -86,7 +87,7 @@ static enum neap_status read_megabytes(struct reader *reader, const char *what, 
 	return status;
 }
 
-/* A share; `open`: 1 itself is not allowed. */
+/* Reads a share. `open`: 1 itself is not allowed. */
 static enum neap_status read_share(struct reader *reader, const char *what, bool open, double *ret_share)
 {
 	char token[TOKEN_CAPACITY];
@@ -135,8 +136,8 @@ static enum neap_status read_divisions(struct reader *reader, uint32_t *ret_divi
 	return NEAP_OK;
 }
 
-/* One "256:1" or ">:8" of the list. Sizes before the first interval get its value; ">" starts at the interval before
- * it, which it replaces, as in PyTorch. */
+/* Reads one "256:1" or ">:8" of the list. Sizes before the first interval get its value. As in PyTorch, ">" starts at
+ * the interval before it, and replaces that one. */
 static enum neap_status read_interval(struct reader *reader, size_t *last, bool *first)
 {
 	uint32_t *divisions = reader->settings.divisions, value = 0;
@@ -203,7 +204,7 @@ static enum neap_status read_backend(struct reader *reader)
 	return status;
 }
 
-/* It is also the default of max_non_split_rounding_mb. */
+/* Reads large_segment_size_mb, which is also the default of max_non_split_rounding_mb. */
 static enum neap_status read_large_segment(struct reader *reader)
 {
 	uint64_t megabytes = 0;
@@ -215,7 +216,7 @@ static enum neap_status read_large_segment(struct reader *reader)
 	return status;
 }
 
-/* "0.5", of the device, or "40G". PyTorch logs and skips other values; here they are errors. */
+/* Reads "0.5", a share of the device, or "40G". PyTorch logs and skips other values; here they are errors. */
 static enum neap_status read_reserve(struct reader *reader, double *ret_share, uint64_t *ret_bytes)
 {
 	char token[TOKEN_CAPACITY];
@@ -239,8 +240,7 @@ static enum neap_status read_reserve(struct reader *reader, double *ret_share, u
 	return NEAP_OK;
 }
 
-/* "[serving:0.25,other:8G]": for streams to which the program has given a class. A trace does not record the
- * class. */
+/* Reads "[serving:0.25,other:8G]", for streams that have a class. A trace does not record the class. */
 static enum neap_status read_reserves(struct reader *reader)
 {
 	char class[TOKEN_CAPACITY];
@@ -259,7 +259,7 @@ static enum neap_status read_reserves(struct reader *reader)
 	return status == NEAP_OK ? expect(reader, ']') : status;
 }
 
-/* A value or a list of them. */
+/* Skips a value or a list of values. */
 static void skip_value(struct reader *reader)
 {
 	bool list = accept(reader, '[');
@@ -268,7 +268,7 @@ static void skip_value(struct reader *reader)
 		accept(reader, ']');
 }
 
-/* Reads the value of a setting that does not change what a replay computes, or is not known. */
+/* Reads the value of a setting that is unknown, or that does not change what a replay computes. */
 static enum neap_status read_other(struct reader *reader, const char *key, uint32_t start)
 {
 	static const char *const others[] = {

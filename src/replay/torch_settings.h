@@ -1,6 +1,6 @@
 /* replay/torch_settings.h: the settings of PyTorch's allocator, as PYTORCH_CUDA_ALLOC_CONF spells them.
  *
- * Source of names, defaults and limits: PyTorch 2.15, which knows those of every release before it. Pure; any thread.
+ * Source of names, defaults and limits: PyTorch 2.15, which has those of all earlier releases. Pure; any thread.
  */
 #ifndef NEAP_REPLAY_TORCH_SETTINGS_H
 #define NEAP_REPLAY_TORCH_SETTINGS_H
@@ -16,15 +16,15 @@
 struct neap_torch_settings {
 	bool expandable_segments;
 	uint64_t max_split_bytes;              /* NEAP_TORCH_UNLIMITED: every block may be split */
-	uint64_t max_non_split_rounding_bytes; /* how much larger than asked an unsplittable block may be */
-	double garbage_collection_threshold;   /* share of what the fraction allows; 0: off. No effect without a
-						fraction */
-	/* Steps between two powers of two that sizes are rounded to; below 2: multiples of 512 B. [0] is for sizes
-	 * below 2 MiB, [i] for those from 2^i MiB, the last for all above. */
+	uint64_t max_non_split_rounding_bytes; /* by how much an unsplittable block may exceed the request */
+	double garbage_collection_threshold;   /* a share of what the fraction allows; 0: off. It needs a fraction */
+	/* Sizes are rounded to this many steps between two powers of two; below 2: to multiples of 512 B. [0] is for
+	 * sizes below 2 MiB, [i] for those from 2^i MiB, the last for all larger ones. */
 	uint32_t divisions[NEAP_TORCH_DIVISIONS];
-	double fraction;              /* per_process_memory_fraction; 0: not set */
-	uint64_t large_segment_bytes; /* segments that requests above 1 MiB and below 10 MiB share; large pages */
-	bool throw_on_oom;            /* a request beyond the fraction is refused before anything is freed for it */
+	double fraction; /* per_process_memory_fraction; 0: not set */
+	/* The size of segments shared by requests above 1 MiB and below 10 MiB; also of large pages. */
+	uint64_t large_segment_bytes;
+	bool throw_on_oom; /* a request beyond the fraction is refused before anything is freed for it */
 	/* expandable_segments_reserve: the addresses of an expandable segment, as a share of the device or in bytes;
 	 * both 0: 9/8 of the device. */
 	double reserve_share;
@@ -42,11 +42,11 @@ void neap_torch_settings_default(struct neap_torch_settings *ret_settings);
 enum neap_status neap_torch_settings_parse(const char *text, struct neap_torch_settings *settings,
 					   struct neap_error *err);
 
-/* Overlays the text in a snapshot, which the PyTorch that wrote it has accepted: unknown settings are skipped, and
+/* Overlays the text in a snapshot. The PyTorch that wrote it accepted the text, so unknown settings are skipped, and
  * reading stops at an error. */
 void neap_torch_settings_take(const char *text, struct neap_torch_settings *settings);
 
-/* The bytes of addresses of an expandable segment, before they are rounded up to whole pages. */
+/* Returns how many bytes of addresses an expandable segment has, before they are rounded up to whole pages. */
 uint64_t neap_torch_reserve(const struct neap_torch_settings *settings, uint64_t device_bytes);
 
 /* The size of the block that a request of `bytes` needs. */

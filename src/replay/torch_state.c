@@ -13,7 +13,7 @@ static uint64_t mapped_bytes(const struct neap_torch_segment *segment)
 	return bytes;
 }
 
-/* Checks all that restore relies on. */
+/* Checks everything that restore relies on. */
 static enum neap_status validate(struct torch *torch, const struct neap_torch_segment *segment, uint64_t *ret_size,
 				 struct neap_error *err)
 {
@@ -44,7 +44,7 @@ static enum neap_status validate(struct torch *torch, const struct neap_torch_se
 	return NEAP_OK;
 }
 
-/* Counts a restored block, and puts it where its state belongs. */
+/* Counts a restored block, and puts it into the set or queue of its state. */
 static void enter(struct torch *torch, struct block *block, struct neap_torch_piece *piece)
 {
 	struct pool *pool = block->pool;
@@ -188,7 +188,7 @@ static enum neap_status check_segment(const struct torch *torch, const struct se
 	return NEAP_OK;
 }
 
-/* Counts the blocks of a set; each must be in order, free, and mapped as the set says. */
+/* Counts the blocks of a set. Each must be in order, free, and mapped exactly if `mapped`. */
 static enum neap_status check_set(const struct set *set, bool mapped, uint64_t *count, struct neap_error *err)
 {
 	for (struct block *block = set_first(set), *next = NULL; block; block = next) {

@@ -1,4 +1,4 @@
-/* replay/torch_version.h: what the releases of PyTorch 2 do differently in their CUDA caching allocator.
+/* replay/torch_version.h: the differences between releases of PyTorch 2 in their CUDA caching allocator.
  *
  * A release is named by its minor number: 15 is PyTorch 2.15. Threads: any; pure.
  *
@@ -14,7 +14,7 @@
 #define NEAP_TORCH_OLDEST 4
 #define NEAP_TORCH_NEWEST 15
 
-/* Which of several free blocks of one stream and size is chosen. */
+/* The order in which free blocks of one stream and size are chosen. */
 enum neap_torch_order {
 	NEAP_TORCH_BY_ADDRESS,     /* the lowest */
 	NEAP_TORCH_BY_BLOCK_AGE,   /* the one made first, by the driver or by a split */
@@ -23,16 +23,17 @@ enum neap_torch_order {
 
 struct neap_torch_rules {
 	enum neap_torch_order order;
-	bool fraction_rounds;    /* the fraction of the device is rounded to the nearest byte; else down */
-	bool fraction_1_is_none; /* a fraction of 1 sets no limit: nothing that needs one is done */
-	/* With expandable segments, blocks of pools that have none are split like those of expandable ones. */
+	bool fraction_rounds;    /* the fraction's bytes are rounded to the nearest byte; else down */
+	bool fraction_1_is_none; /* a fraction of 1 sets no limit, so nothing happens that needs one */
+	/* With expandable segments, blocks of plain segments are split by the same rule as those of expandable
+	 * ones. */
 	bool splits_alike;
 	/* A request inside a memory pool may flush the caches. (Inside a captured graph none may.) */
 	bool pools_flush;
 };
 
-/* The rules of a release, and the range of releases that have the same rules. A release beyond the oldest or newest
- * has the rules of that one. */
+/* The rules of a release, and the range of releases that have the same rules. Older and newer releases than these
+ * have the rules of the oldest or newest. */
 struct neap_torch_rules neap_torch_rules(unsigned minor, unsigned *ret_from, unsigned *ret_to);
 
 /* "address", ... for people. */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 struct before {
-	struct neap_map seen; /* addresses that the history has named */
+	struct neap_map seen; /* the addresses that events have named so far */
 	struct neap_trace_block *blocks;
 	size_t count, capacity;
 };
@@ -48,7 +48,8 @@ static bool take_event(struct before *before, const struct neap_trace_event *eve
 	}
 }
 
-/* Adds one block for the rounded bytes that a recording's ring has lost and that no later event names. */
+/* Adds one block that stands for rounded bytes whose events the recording's ring has lost, if no later event names
+ * them. */
 static bool add_rest(struct before *before, uint64_t all)
 {
 	struct neap_trace_block rest = {.address = NEAP_TRACE_REST, .state = NEAP_TRACE_BLOCK_LIVE};

@@ -58,7 +58,7 @@ static bool index_grow(struct neap_index *index)
 	return true;
 }
 
-/* The first slot at or after *at whose hash is `hash`, or the free slot that ends the search. */
+/* Returns the first slot at or after *at whose hash is `hash`, or the free slot that ends the search. */
 static struct neap_index_slot *index_next(const struct neap_index *index, uint32_t hash, size_t *at)
 {
 	for (;; *at = (*at + 1) & (index->capacity - 1)) {
@@ -68,7 +68,7 @@ static struct neap_index_slot *index_next(const struct neap_index *index, uint32
 	}
 }
 
-/* Makes room for one more, so that searches end and adding cannot fail. */
+/* Makes space for one more entry, so that searches end and adding cannot fail. */
 static bool index_reserve(struct neap_build *build, struct neap_index *index)
 {
 	if (build->failed)
@@ -90,7 +90,7 @@ static void index_add(struct neap_index *index, struct neap_index_slot *slot, ui
 /* --- arrays ------------------------------------------------------------------------------------------------------
  */
 
-/* Makes room for `more` elements after `count`; the array may move. */
+/* Makes space for `more` elements after `count`. The array may move. */
 static bool make_room(struct neap_build *build, void *array_address, size_t count, size_t more, size_t *capacity,
 		      size_t element_bytes)
 {
@@ -119,7 +119,7 @@ static bool make_room(struct neap_build *build, void *array_address, size_t coun
 /* --- texts, frames, stacks, streams ------------------------------------------------------------------------------
  */
 
-/* Bytes of the UTF-8 character at `bytes`, 0 when it is none or a control character. */
+/* Returns the length of the UTF-8 character at `bytes`; 0 if there is none, or if it is a control character. */
 static size_t character_length(const unsigned char *bytes, size_t length)
 {
 	size_t n = bytes[0] < 0x80 ? 1 : bytes[0] >= 0xf0 ? 4 : bytes[0] >= 0xe0 ? 3 : 2;
@@ -176,7 +176,7 @@ static uint32_t add_text(struct neap_build *build, const char *bytes, size_t len
 	return (uint32_t)store->text_count++;
 }
 
-/* The end of the text with this number, including its terminator. */
+/* Returns the end of the text with this number, after its terminator. */
 static size_t text_end(const struct neap_trace_store *store, size_t number)
 {
 	return number + 1 < store->text_count ? store->text_offsets[number + 1] : store->texts_length;
@@ -291,7 +291,7 @@ uint16_t neap_build_stream(struct neap_build *build, uint64_t handle, uint64_t p
 
 	if (!memcmp(&trace->streams[build->last_stream], &wanted, sizeof wanted))
 		return build->last_stream;
-	if (!handle && !pool0 && !pool1) /* always there, and not in the index */
+	if (!handle && !pool0 && !pool1) /* this stream always exists, and is not in the index */
 		return build->last_stream = 0;
 	if (!index_reserve(build, &build->streams))
 		return 0;
@@ -456,7 +456,7 @@ static int by_device_and_event(const void *left, const void *right)
 	return a->time_us < b->time_us ? -1 : a->time_us > b->time_us;
 }
 
-/* Sorts, and keeps the order of equals, which qsort does not promise: marks at one place keep theirs. */
+/* Sorts the marks. qsort may reorder equal ones; marks at the same place keep their order. */
 static bool sort_marks(struct neap_trace *trace)
 {
 	struct neap_trace_mark *marks = trace->marks, *other;
@@ -489,7 +489,7 @@ static bool sort_marks(struct neap_trace *trace)
 	return true;
 }
 
-/* Segments by device, each device's in the file's order: a counting sort. */
+/* Sorts segments by device and keeps the file's order within each device: a counting sort. */
 static bool sort_segments(struct neap_trace *trace)
 {
 	size_t next[256] = {0};

@@ -13,11 +13,11 @@
 #define NEAP_BUILD_WARNINGS   32u        /* different warnings; the last one says that there were more */
 #define NEAP_BUILD_TABLE_MAX  (1u << 30) /* entries of a table: more is a hostile file */
 
-/* A hash table of numbers; the content that these stand for lies elsewhere. A zeroed struct is empty. */
+/* A hash table of numbers. The values that the numbers stand for are stored elsewhere. A zeroed struct is empty. */
 struct neap_index {
 	struct neap_index_slot {
 		uint32_t hash;
-		uint32_t number; /* plus one; 0: free */
+		uint32_t number; /* the number plus 1; 0: a free slot */
 	} * slots;
 	size_t capacity, count;
 };
@@ -40,20 +40,20 @@ void neap_build_fini(struct neap_build *build);
  * unchanged. Errors: NEAP_ENOMEM; NEAP_EPARSE when a table was full. */
 enum neap_status neap_build_finish(struct neap_build *build, struct neap_trace **ret_trace, struct neap_error *err);
 
-/* The number of a text. Control characters and broken UTF-8 become '?'. */
+/* Returns the number of a text. Control characters and broken UTF-8 become '?'. */
 uint32_t neap_build_text(struct neap_build *build, const char *bytes, size_t length);
 uint32_t neap_build_frame(struct neap_build *build, uint32_t file, uint32_t name, uint32_t line);
-/* Frames innermost first. */
+/* Returns the number of a stack, whose frames come innermost first. */
 uint32_t neap_build_stack(struct neap_build *build, const uint32_t *frames, size_t count);
 uint16_t neap_build_stream(struct neap_build *build, uint64_t handle, uint64_t pool0, uint64_t pool1);
 
 /* Creates the devices up to this index. False: more than 256. */
 bool neap_build_device(struct neap_build *build, uint64_t device);
-/* Appends to the store: the caller later gives each device a range of it. */
+/* Appends to the store. The caller later gives each device a range of it. */
 void neap_build_event(struct neap_build *build, const struct neap_trace_event *event);
 void neap_build_mark(struct neap_build *build, const struct neap_trace_mark *mark);
 void neap_build_segment(struct neap_build *build, const struct neap_trace_segment *segment);
-/* Notes and annotations come in order of events; `event` counts in the store until neap_snapshot_end. */
+/* Notes and annotations come in order of events. Until neap_snapshot_end, `event` counts in the store. */
 void neap_build_note(struct neap_build *build, const struct neap_trace_note *note);
 void neap_build_annotation(struct neap_build *build, const struct neap_trace_annotation *annotation);
 void neap_build_host_segment(struct neap_build *build, const struct neap_trace_segment *segment);

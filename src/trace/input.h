@@ -12,14 +12,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define NEAP_INPUT_WINDOW (1u << 18) /* bytes: the most that neap_input_fill can be asked for */
+#define NEAP_INPUT_WINDOW (1u << 18) /* bytes: the most that neap_input_fill can make available */
 
 struct neap_input {
 	const unsigned char *at, *end; /* unread bytes of the window; the reader moves `at` */
 	const char *path;              /* borrowed */
 	unsigned char *window;
 	uint64_t base;       /* position of the window's first byte in the decompressed data */
-	uint64_t file_bytes; /* of the file on disk; UINT64_MAX: a pipe */
+	uint64_t file_bytes; /* the size of the file on disk; UINT64_MAX: it is a pipe */
 	uint64_t raw_bytes;  /* read from the file so far */
 	bool ended;          /* nothing follows the window */
 	bool compressed;
@@ -29,11 +29,11 @@ struct neap_input {
 	struct neap_inflate *inflate;
 };
 
-/* Opens PATH ("-": standard input) and reads its first bytes; a pipe's once they come. Errors: NEAP_ENOENT,
+/* Opens PATH ("-": standard input) and reads its first bytes; of a pipe, waits for them. Errors: NEAP_ENOENT,
  * NEAP_EPERM, NEAP_EIO, NEAP_ENOMEM; NEAP_EPARSE when it begins like zstd but is not. */
 enum neap_status neap_input_open(struct neap_input *input, const char *path, struct neap_error *err);
-/* Makes at least `bytes` (at most NEAP_INPUT_WINDOW) unread bytes available by moving the window; false when the
- * input ends or fails first. Pointers into the window become invalid. */
+/* Makes at least `bytes` (at most NEAP_INPUT_WINDOW) unread bytes available by moving the window. False: the input
+ * ends or fails before. Pointers into the window become invalid. */
 bool neap_input_fill(struct neap_input *input, size_t bytes);
 void neap_input_close(struct neap_input *input);
 

@@ -20,8 +20,8 @@ bool neap_kept_unchanged(int fd, const struct neap_kept_header *header)
 	return !neap_record_read_at(fd, &now, sizeof now, 0, NULL) && !memcmp(&now, header, sizeof now);
 }
 
-/* Reads the header until it is the same twice: it may be written meanwhile. Waits for a writer that replaces events,
- * but not long: it may have been killed. */
+/* Reads the header until two readings agree, because it may be written meanwhile. Waits for a writer that replaces
+ * events, but not long, because the writer may have been killed. */
 static enum neap_status read_header(int fd, struct neap_kept_header *ret_header, struct neap_error *err)
 {
 	struct neap_kept_header header;
@@ -68,7 +68,7 @@ enum neap_status neap_kept_open(const char *recording, uint64_t pid, uint64_t st
 		status = neap_fail(err, NEAP_EPARSE, "%s is not a regular file", path);
 	if (!status)
 		status = read_header(fd, &header, err);
-	if (!status && fstat(fd, &file)) /* after the header: it may have grown */
+	if (!status && fstat(fd, &file)) /* after the header was read, since the file may have grown */
 		status = neap_fail_errno(err, errno, "looking at %s", path);
 	if (!status &&
 	    (!is_sound(&header, (uint64_t)file.st_size) || header.pid != pid || header.start_ticks != start_ticks))
@@ -96,7 +96,7 @@ void neap_kept_fini(struct neap_kept *kept)
 	*kept = (struct neap_kept){0};
 }
 
-/* False: it changed meanwhile. */
+/* False: the file changed meanwhile. */
 static bool load_once(const char *recording, const struct neap_record_header *record, struct neap_kept *kept)
 {
 	int fd = -1;

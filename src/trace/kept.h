@@ -8,10 +8,10 @@
  *
  *     the events here, then those of its rings from `next` on
  *
- * A writer appends events, then counts them in the header. Before it replaces the last events, it excludes them from
- * the header. So the events that the header counts are whole at every instant, and a reader whose header has not
- * changed meanwhile has read one state. For any other change, the writer makes a new file and renames it over this
- * one. When the run is over, both become one recording, and this file is removed.
+ * A writer appends events, then counts them in the header. Before it replaces the last events, it reduces the count.
+ * So the events that the header counts are whole at every instant. If a reader finds the same header before and
+ * after, it has read one state. For any other change, the writer makes a new file and renames it over this one. When
+ * the run is over, both become one recording, and this file is removed.
  *
  * The file is hostile to a reader, like a recording.
  */
@@ -33,10 +33,12 @@ struct neap_kept_header {
 	uint32_t header_bytes;
 	uint64_t pid, start_ticks; /* as of the recording */
 	uint64_t events;
-	uint64_t next[NEAP_RECORD_RINGS];                             /* of each ring: the first index not read */
+	/* Of each ring: the first index that was not read. */
+	uint64_t next[NEAP_RECORD_RINGS];
 	uint64_t journal_lost, allocations_lost, allocations_missing; /* as in struct neap_record_header */
 	uint64_t thinned_events, thinned_steps;
-	uint64_t rewriting; /* 1: events after those counted are being replaced; `next` belongs to those counted */
+	/* 1: events after the counted ones are being replaced; `next` belongs to the counted ones. */
+	uint64_t rewriting;
 };
 
 /* Opens the file beside a recording of the process with this number and start, and reads its header. The caller
@@ -44,14 +46,14 @@ struct neap_kept_header {
 enum neap_status neap_kept_open(const char *recording, uint64_t pid, uint64_t start_ticks, int *ret_fd,
 				struct neap_kept_header *ret_header, struct neap_error *err);
 
-/* Whether its header is still this one. */
+/* Whether the file's header is still this one. */
 bool neap_kept_unchanged(int fd, const struct neap_kept_header *header);
 
 /* Reads `count` events from number `first` on. Errors: NEAP_EIO, NEAP_EPARSE: the file ends before. */
 enum neap_status neap_kept_read(int fd, uint64_t first, struct neap_event *events, size_t count,
 				struct neap_error *err);
 
-/* The kept events of a recording; all zero: there are none. */
+/* The kept events of a recording. All zero: there are none. */
 struct neap_kept {
 	struct neap_kept_header header;
 	struct neap_event *events; /* header.events */

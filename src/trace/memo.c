@@ -7,7 +7,7 @@
 #define FORGET_ENTRIES 64u /* most entries that are moved to close a gap */
 #define FORGET_PAGES   4u
 
-/* Makes the low numbers up to this one; new ones begin as forgotten. */
+/* Adds the low numbers up to this one. A new number begins as forgotten. */
 static bool add_low(struct neap_memo *memo, uint64_t number)
 {
 	if (number >= memo->low_capacity) {
@@ -49,7 +49,7 @@ static bool grow_pages(struct neap_memo *memo, uint64_t number)
 	return true;
 }
 
-/* Makes the pages up to the page of `number`; mostly they exist already. */
+/* Adds the pages up to the page of `number`. Most calls find that page. */
 static bool add_pages(struct neap_memo *memo, uint64_t number)
 {
 	if (number < NEAP_MEMO_LOW ? number < memo->low_capacity : page_of(number) < memo->page_count)

@@ -1,8 +1,8 @@
-/* trace/memo.h: a pickle's memo: the values put under 0, 1, 2, ... A pickler numbers every dict, so half of the
- * entries are events that nothing refers to again. Those are forgotten, and a forgotten entry costs one bit.
+/* trace/memo.h: a pickle's memo: the values stored under 0, 1, 2, ... A pickler numbers every dict, so half of the
+ * entries are events to which nothing refers again. The reader forgets them; a forgotten entry costs one bit.
  *
- *   low       entries of the numbers below NEAP_MEMO_LOW, as an array: what is used often was put early
- *   pages     one per 64 numbers from there on: a bit per number, and where its entries begin
+ *   low       entries of the numbers below NEAP_MEMO_LOW, as an array: values that are used often come early
+ *   pages     one per 64 numbers from there on: a bit per number, and the index of its first entry
  *   entries   those whose bit is set, in order
  *
  *   invariant: pages[p + 1].first = pages[p].first + popcount(pages[p].bits); numbers >= next were never put
@@ -31,12 +31,13 @@ struct neap_memo {
 
 enum neap_memo_result { NEAP_MEMO_DONE, NEAP_MEMO_NO_MEMORY, NEAP_MEMO_ORDER };
 
-/* Puts an entry under a number that is new, or not forgotten. ORDER: the number is neither (no pickler does that). */
+/* Stores an entry under a number that is new, or that was stored and is not forgotten. ORDER: the number is neither;
+ * no pickler does that. */
 enum neap_memo_result neap_memo_put(struct neap_memo *memo, uint64_t number, uint64_t entry);
 /* Skips a number, as if its entry were put and forgotten. */
 enum neap_memo_result neap_memo_skip(struct neap_memo *memo, uint64_t number);
-/* Forgets a recently added entry, or one numbered below NEAP_MEMO_LOW; other entries stay. Returns whether it was
- * forgotten. */
+/* Forgets an entry that was added recently, or has a number below NEAP_MEMO_LOW; keeps others. Returns whether it
+ * forgot the entry. */
 bool neap_memo_forget(struct neap_memo *memo, uint64_t number);
 void neap_memo_fini(struct neap_memo *memo);
 
@@ -48,7 +49,7 @@ static inline unsigned neap_memo_bits(uint64_t bits)
 	return (unsigned)(bits * 0x0101010101010101ull >> 56);
 }
 
-/* The entry of a number; NULL when it was never put, or is forgotten. */
+/* Returns the entry of a number; NULL if it was never stored, or is forgotten. */
 static inline uint64_t *neap_memo_get(const struct neap_memo *memo, uint64_t number)
 {
 	if (number >= memo->next)

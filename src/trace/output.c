@@ -28,7 +28,7 @@ enum neap_status neap_output_begin(struct neap_output *output, const char *path,
 	return status;
 }
 
-/* Writes the buffer through the compressor; `last`: also the data that the compressor still holds. */
+/* Compresses the buffer and writes the result. `last`: also writes what the compressor still holds. */
 static enum neap_status compress(struct neap_output *output, bool last)
 {
 	unsigned char *bytes = malloc(PIECE);

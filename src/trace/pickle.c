@@ -86,7 +86,7 @@ static enum neap_status pack_entry(struct reader *reader, const struct neap_pick
 	case NEAP_PICKLE_FLOAT:
 		return neap_pickle_fail(&reader->pickle, "a number is put into the memo: no pickler does that");
 	case VALUE_HISTORY:
-		type = NEAP_PICKLE_OTHER; /* shared histories occur in no layout */
+		type = NEAP_PICKLE_OTHER; /* no layout shares histories */
 		break;
 	default:
 		break;
@@ -95,7 +95,7 @@ static enum neap_status pack_entry(struct reader *reader, const struct neap_pick
 	return NEAP_OK;
 }
 
-/* Whether a value is used only once: nothing refers again to runs, or to values that were taken already. */
+/* Whether a value is used only once: nothing refers again to a run, nor to a value that was taken already. */
 static bool is_single_use(const struct neap_pickled *value)
 {
 	return value->type == VALUE_EVENTS || value->type == VALUE_BLOCKS || value->type == VALUE_SEGMENTS ||
@@ -123,7 +123,7 @@ static enum neap_status put(struct neap_pickle *pickle, uint64_t number)
 		number = reader->memo.next;
 	if (top->memoised)
 		return neap_pickle_fail(&reader->pickle, "a value is put into the memo twice");
-	/* Every number was put by an instruction of its own. */
+	/* Each number was stored by an instruction of its own. */
 	if (number > reader->pickle.position)
 		return neap_pickle_fail(&reader->pickle, "memo %llu is more than a file of this length can have",
 					(unsigned long long)number);
@@ -140,7 +140,7 @@ static enum neap_status put(struct neap_pickle *pickle, uint64_t number)
 	return result == NEAP_MEMO_DONE ? NEAP_OK : memo_failed(reader, result, number);
 }
 
-/* Updates the memo when a value became something else after it was put. */
+/* Updates the memo after a value that it has became something else. */
 static void update_memo(struct reader *reader, struct neap_pickled *value)
 {
 	uint64_t *entry;
@@ -165,7 +165,8 @@ static bool has_number(const struct neap_pickled *value, uint64_t number)
 	return value->fresh && value->memoised && value->memo == number;
 }
 
-/* Whether this is an empty container that is being filled right now: below a mark, or on top for APPEND and SETITEM.
+/* Whether this value is an empty container that is being filled: it is below a mark, or on top for APPEND and
+ * SETITEM.
  */
 static bool is_open(const struct neap_pickle *pickle, uint64_t number)
 {
@@ -210,7 +211,7 @@ static enum neap_status get(struct neap_pickle *pickle, uint64_t number)
 /* --- containers --------------------------------------------------------------------------------------------------
  */
 
-/* After items were added to the value on top: joins neighbouring runs of bare events, blocks or segments. */
+/* Called after items were added to the value on top. Joins neighbouring runs of bare events, blocks or segments. */
 static void merge_run(struct neap_pickle *pickle)
 {
 	if (pickle->depth <= pickle->floor + 1)
@@ -240,8 +241,8 @@ static enum neap_status add(struct neap_pickle *pickle, struct neap_pickled *con
 /* --- reading ---------------------------------------------------------------------------------------------------
  */
 
-/* By far most instructions push a small number or fetch a text, a frame or a stack. This function executes a run of
- * those with everything in registers, and stops before anything else, also before an error. */
+/* Executes a run of the most frequent instructions: those that push a small number or fetch a text, a frame or a
+ * stack. Keeps everything in registers, and stops before any other instruction or an error. */
 static bool push_run(struct neap_pickle *pickle)
 {
 	const struct reader *reader = reader_of(pickle);
@@ -323,8 +324,7 @@ enum neap_status neap_pickle_read(struct neap_input *input, struct neap_build *b
 		status = neap_pickle_fail(pickle, "%zu values are left at STOP, not one", pickle->depth);
 	if (!status && !build->failed && neap_pickle_has(pickle, 1))
 		neap_build_warn(build, neap_pickle_position(pickle), "bytes follow the end of the pickle");
-	/* If reading failed only after STOP, the pickle is still whole: the failure is about the bytes that
-	 * follow. */
+	/* If reading failed only after STOP, the pickle is whole: the failure concerns the bytes after it. */
 	if (!status && !build->failed)
 		status = neap_snapshot_end(&reader, &pickle->stack[0]);
 	input->at = pickle->at;

@@ -19,8 +19,8 @@
 
 #include "pickle/pickle.h"
 
-/* Besides those of every pickle, where a LIST or DICT is empty so far, a TEXT's `a` is its number in the trace, and
- * `list` stands for a list: EVENTS, BLOCKS, ... are runs of bare items otherwise. */
+/* The types of values beside those of every pickle. A LIST or DICT is empty so far. A TEXT's `a` is its number in the
+ * trace. `list` says that a value stands for a list; otherwise EVENTS, BLOCKS, ... are runs of bare items. */
 enum value_type {
 	VALUE_PAIR = NEAP_PICKLE_OWN, /* two integers, from a tuple or a list: a, b */
 	VALUE_INTS,                   /* a list with one integer so far: a */
@@ -38,7 +38,7 @@ enum value_type {
 	VALUE_COUNT,
 };
 
-/* Known texts are interned first, in this order, which gives them their numbers. */
+/* The known texts. They are interned first, in this order, so the order gives their numbers. */
 enum known_text {
 #define KNOWN(name, text) NAME_##name,
 	NAME_EMPTY,
@@ -52,25 +52,26 @@ struct range {
 };
 
 struct reader {
-	struct neap_pickle pickle; /* the first member: functions of the reader are given only this */
+	struct neap_pickle pickle; /* first, because functions of the reader are given only this */
 	struct neap_input *input;
 	struct neap_build *build;
 	struct neap_memo memo;
 	struct neap_pools pools;
-	uint32_t *frames; /* buffer in which a stack is gathered */
+	uint32_t *frames; /* collects the frames of a stack */
 	size_t frame_capacity;
 	struct range traces[256], host_trace;
 	size_t trace_count;
 	uint32_t divisions[16];
 	uint64_t free_requests, free_completions;
 	bool has_segments, has_traces;
-	unsigned torch_from, torch_to; /* the first and last release of PyTorch 2 that write these keys; 0: any */
+	/* The first and last release of PyTorch 2 that write these keys; 0: not bounded. */
+	unsigned torch_from, torch_to;
 };
 
-/* Adds `count` values, key and value in turn, to `dict`, which is below them. */
+/* Adds `count` values (key, value, key, ...) to `dict`, which is below them on the stack. */
 enum neap_status neap_snapshot_dict(struct reader *reader, struct neap_pickled *dict, struct neap_pickled *items,
 				    size_t count);
-/* Adds items to `list`, which is below them. */
+/* Adds items to `list`, which is below them on the stack. */
 enum neap_status neap_snapshot_list(struct reader *reader, struct neap_pickled *list, struct neap_pickled *items,
 				    size_t count);
 void neap_snapshot_tuple(const struct neap_pickled *items, size_t count, struct neap_pickled *ret_tuple);
@@ -83,7 +84,7 @@ static inline void neap_value_become(struct neap_pickled *value, unsigned type, 
 	value->a = a;
 	value->b = b;
 }
-/* Sets the metadata of the next event, as numbers of texts. */
+/* Sets the metadata of the next event, as the numbers of texts. */
 void neap_beside_event(struct reader *reader, uint32_t user, uint32_t internal, uint32_t compile);
 /* Makes the trace from the value of the whole pickle. */
 enum neap_status neap_snapshot_end(struct reader *reader, const struct neap_pickled *top);

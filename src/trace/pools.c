@@ -1,4 +1,5 @@
-/* trace/pools.c: two sorted tables, made once: most snapshots have no private pool, and both are empty. */
+/* trace/pools.c: see the header. Two sorted tables, made once. Most snapshots have no private pool; then both are
+ * empty. */
 #include "trace/pools.h"
 
 #include <stdlib.h>
@@ -58,7 +59,7 @@ static void make(struct neap_pools *pools, struct neap_build *build)
 	pools->stream_count = keep_sole(trace, pools->streams, count);
 }
 
-/* The last entry whose key is at most `key`; NULL: there is none. */
+/* Returns the last entry whose key is at most `key`; NULL: there is none. */
 static const struct neap_pool_entry *find(const struct neap_pool_entry *entries, size_t count, uint64_t key)
 {
 	size_t low = 0, high = count;

@@ -16,12 +16,12 @@ struct neap_pool_entry {
 };
 
 struct neap_pools {
-	bool made; /* the tables were made, at the first event, from the segments known by then */
+	bool made; /* whether the tables were made: at the first event, from the segments known then */
 	struct neap_pool_entry *segments, *streams;
 	size_t segment_count, stream_count;
 };
 
-/* The stream, with its pool, of an event that names no pool; `address` NULL: it has none. */
+/* Returns the stream, with its pool, of an event that names no pool. `address` NULL: the event has none. */
 uint16_t neap_pools_stream(struct neap_pools *pools, struct neap_build *build, uint64_t handle,
 			   const uint64_t *address);
 void neap_pools_fini(struct neap_pools *pools);

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* The number of the first range that ends behind the address. */
+/* Returns the number of the first range that ends after the address. */
 static size_t first_behind(const struct neap_ranges *ranges, uint64_t address)
 {
 	size_t low = 0, high = ranges->count;

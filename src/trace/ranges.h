@@ -1,5 +1,5 @@
-/* trace/ranges.h: finds the private pool of a block in a recording of PyTorch's own allocator, whose events name only
- * the pools of segments. So this keeps the addresses that segments of private pools have now. */
+/* trace/ranges.h: finds the private pool of a block in a recording of PyTorch's own allocator. Its events name only
+ * the pools of segments, so this keeps the addresses of the segments that private pools have now. */
 #ifndef NEAP_TRACE_RANGES_H
 #define NEAP_TRACE_RANGES_H
 
@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define NEAP_RANGES_MAX 1024u /* of one recording, with neighbours joined; further ones are dropped */
+#define NEAP_RANGES_MAX 1024u /* of one recording, after neighbours are joined; further ranges are dropped */
 
 /* Sorted by address; they do not overlap. A zeroed struct is empty. */
 struct neap_ranges {

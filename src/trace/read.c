@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Names files that are certainly something else. NULL: it may be a trace. */
+/* Names the format of a file that is certainly not a trace. NULL: it may be one. */
 static const char *what_else(const struct neap_input *input)
 {
 	static const struct {
@@ -51,8 +51,8 @@ static enum neap_trace_source find_source(const struct neap_input *input)
 	return NEAP_TRACE_TEXT;
 }
 
-/* The bytes of a whole recording, by its header; without a valid one, the header's own: the reader then refuses
- * it. */
+/* Returns the size of the whole recording by its header. If the header is not valid, returns only the header's size,
+ * and the reader then refuses it. */
 static uint64_t recording_bytes(struct neap_input *input)
 {
 	struct neap_record_header header;
@@ -67,8 +67,8 @@ static uint64_t recording_bytes(struct neap_input *input)
 	       (header.journal_capacity + header.allocation_capacity) * sizeof(struct neap_event);
 }
 
-/* Copies it into memory, with one byte more if there are more, so that the reader notices. *ret_fd is the caller's to
- * close. */
+/* Copies the recording into memory. If more bytes follow, copies one of them, so that the reader notices. *ret_fd is
+ * the caller's to close. */
 static enum neap_status copy_recording(struct neap_input *input, int *ret_fd, struct neap_error *err)
 {
 	uint64_t left = recording_bytes(input) + 1;
@@ -141,7 +141,7 @@ enum neap_status neap_trace_read(const char *path, struct neap_trace **ret_trace
 		build.trace->bytes_read = input.raw_bytes;
 		status = neap_build_finish(&build, ret_trace, err);
 	}
-	if (status && input.failed) { /* the part that was read ends in the middle of something */
+	if (status && input.failed) { /* the bytes that were read end in the middle of a value */
 		status = input.failed;
 		if (err)
 			*err = input.error;

@@ -2,8 +2,7 @@
  *
  * The file is read, never mapped: a file cut short under a mapping would be a SIGBUS to us. An event counts only if
  * its slot is complete before *and* after its bytes were read, which needs three readings per chunk:
- *
- *   1. counters  -> which indices the ring should hold: [written - capacity, written)
+ *   1. counters  -> the indices that the ring should hold: [written - capacity, written)
  *   2. chunk     -> whose sequence fits: complete at this moment
  *   3. chunk     -> the payload that is kept
  *   4. counters  -> an index whose slot was claimed again meanwhile is dropped as torn
@@ -114,12 +113,13 @@ struct ring {
 	uint64_t capacity; /* events */
 	uint64_t written;  /* when reading began */
 	size_t counter;    /* where the counter is in the header */
-	uint64_t from;     /* the first index that counts: the events before it are kept elsewhere */
-	bool continues;    /* kept events come before these */
-	bool runs;         /* slots are claimed before there are events for them */
-	const struct neap_record_header *earlier; /* of a recording of NEAP_RECORD_EARLIER_VERSION; else NULL */
+	uint64_t from;     /* the first index that counts; events before it are kept elsewhere */
+	bool continues;    /* kept events come before those of the ring */
+	bool runs;         /* writers claim slots before they have events for them */
+	/* The header, if it is a recording of NEAP_RECORD_EARLIER_VERSION; else NULL. */
+	const struct neap_record_header *earlier;
 	struct neap_event *events;
-	uint64_t *indices; /* of each event kept; only while reading */
+	uint64_t *indices; /* the index of each event that is kept; only while reading */
 	size_t count;
 	uint64_t lost, torn;
 };
@@ -130,13 +130,13 @@ static int by_time(const void *left, const void *right)
 
 	if (a->time_ns != b->time_ns)
 		return a->time_ns < b->time_ns ? -1 : 1;
-	/* At the same instant: in the order in which they were claimed. Differences of sequences survive the wrap of
-	 * 32 bits. */
+	/* Events of the same instant are in the order in which they were claimed. A difference of sequences is right
+	 * even if 32 bits have wrapped. */
 	int32_t order = (int32_t)(a->sequence - b->sequence);
 	return order < 0 ? -1 : order > 0;
 }
 
-/* Reads `count` slots from index `first` on, which do not wrap within the chunk. */
+/* Reads `count` slots from index `first` on. The slots do not wrap within the chunk. */
 static enum neap_status read_chunk(int fd, struct ring *ring, uint64_t first, size_t count, const char *path,
 				   struct neap_error *err)
 {
@@ -156,7 +156,7 @@ static enum neap_status read_chunk(int fd, struct ring *ring, uint64_t first, si
 	for (size_t i = 0; i < count; i++) {
 		uint32_t wanted = (uint32_t)(first + i + 1);
 		if (before[i].sequence != wanted || after[i].sequence != wanted) {
-			/* The slot has an older event: its run goes on, or ended early. */
+			/* The slot has an older event: either its run continues, or the run ended early. */
 			bool unwritten = (int32_t)(wanted - after[i].sequence) > 0;
 			ring->torn += !(ring->runs && unwritten);
 			continue;
@@ -190,8 +190,9 @@ static enum neap_status drop_overtaken(int fd, struct ring *ring, const char *pa
 	return NEAP_OK;
 }
 
-/* An event may be stored after later ones of its address, up to a part of the ring further on. So at the edge to
- * overwritten events, one may be missing between two that are there: drops all events as old as any at the edge. */
+/* Drops the oldest events of a ring that has wrapped. An event may be stored after later ones of its address, up to a
+ * part of the ring further on. So an overwritten event may belong between two that remain; this drops all events as
+ * old as any near the overwritten ones. */
 static void drop_edge(struct ring *ring)
 {
 	uint64_t edge = ring->written - ring->capacity + ring->capacity / NEAP_RECORD_RUN_PART, until_ns = 0;
@@ -208,7 +209,7 @@ static void drop_edge(struct ring *ring)
 	ring->count = kept;
 }
 
-/* Puts the events in order of time, and replaces each FREE by the two events that it stands for. */
+/* Puts the events in order of time, and replaces each FREE by a requested and a completed free. */
 static enum neap_status split_frees(struct ring *ring, const char *path, struct neap_error *err)
 {
 	size_t frees = 0;
@@ -235,7 +236,7 @@ static enum neap_status split_frees(struct ring *ring, const char *path, struct 
 	return NEAP_OK;
 }
 
-/* Adds the ring's events among those that were kept. */
+/* Merges the ring's events with the kept ones. */
 static enum neap_status add_kept(struct ring *ring, const struct neap_kept *kept, const char *path,
 				 struct neap_error *err)
 {
@@ -301,7 +302,7 @@ out:
 	return status;
 }
 
-/* Names go to terminals and pages: anything that is not text is made visible as '?'. */
+/* Copies a name. Names go to terminals and pages, so bytes that are not text become '?'. */
 static void copy_name(char *name, const char *from)
 {
 	size_t i = 0;
@@ -365,7 +366,7 @@ static enum neap_status load_kept(int fd, const char *path, struct neap_record_h
 	    (now.journal_written < header->journal_written || now.allocation_written < header->allocation_written ||
 	     now.journal_written > UINT64_MAX / 2 || now.allocation_written > UINT64_MAX / 2))
 		status = fail_at(err, FIELD(journal_written), path, "its counter ran backwards");
-	if (!status) { /* the rest has been checked */
+	if (!status) { /* the other fields have been checked */
 		header->journal_written = now.journal_written;
 		header->allocation_written = now.allocation_written;
 	}
@@ -375,7 +376,7 @@ static enum neap_status load_kept(int fd, const char *path, struct neap_record_h
 	return status;
 }
 
-/* Updates count more than batches, and batches more than forwards; 0: the event is no step. */
+/* Ranks the kinds of steps: updates above batches, batches above forwards; 0: the event is no step. */
 static int rhythm_of(const struct neap_record *record, const struct neap_event *event)
 {
 	const char *name = event->kind == NEAP_EVENT_STEP ? neap_record_name(record, event->step.name) : NULL;
@@ -383,7 +384,7 @@ static int rhythm_of(const struct neap_record *record, const struct neap_event *
 	return !name ? 0 : !strcmp(name, NEAP_STEP_FORWARD) ? 1 : !strcmp(name, NEAP_STEP_BATCH) ? 2 : 3;
 }
 
-/* Keeps only one kind of steps: before its first update, a training looks like a program without updates. */
+/* Keeps one kind of steps only: before its first update, a training looks like a program without updates. */
 static void keep_one_rhythm(struct neap_record *record)
 {
 	struct neap_event *events = record->journal;

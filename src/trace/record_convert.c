@@ -1,5 +1,5 @@
-/* trace/record_convert.c: events of neap 0.1, whose kinds all shared one struct of general fields, in today's layout.
- * The header of such a recording is today's. */
+/* trace/record_convert.c: converts events of neap 0.1, whose kinds all shared one struct of general fields, to
+ * today's layout. The header of such a recording has today's layout. */
 #include "trace/record.h"
 
 #include <string.h>
@@ -13,7 +13,7 @@ struct earlier {
 };
 _Static_assert(sizeof(struct earlier) == sizeof(struct neap_event), "the slots have one size");
 
-#define PARTS_SHIFT 8 /* in `stream` of SPLIT and RUNG, above the rungs: smaller parts */
+#define PARTS_SHIFT 8 /* where SPLIT and RUNG have the number of smaller parts in `stream`: above the rungs */
 
 static struct neap_event_settings settings_of(const struct earlier *from)
 {
@@ -25,7 +25,7 @@ static struct neap_event_settings settings_of(const struct earlier *from)
 	};
 }
 
-/* A threshold's figures, a leak's interval, or the bound of --max-steps: `from`'s name says which. */
+/* Converts a threshold's figures, a leak's interval, or the bound of --max-steps, depending on the event's name. */
 static struct neap_event_request request_of(const struct earlier *from, const char *name)
 {
 	struct neap_event_request request = {.name = from->name, .request = (uint32_t)from->block};
@@ -221,7 +221,7 @@ struct neap_event neap_record_convert(const struct neap_event *earlier, const st
 	case NEAP_EVENT_SMALLER_PARTS:
 		event = convert_steps(&from, held);
 		break;
-	default: /* readers pass over a kind that they do not know */
+	default: /* readers skip kinds that they do not know */
 		event = (struct neap_event){.kind = UINT16_MAX};
 	}
 	event.time_ns = from.time_ns;

@@ -1,4 +1,4 @@
-/* trace/record_cut.c: a recording of a process that has ended, cut to what was written.
+/* trace/record_cut.c: cuts the recording of a process that has ended to the events that were written.
  *
  *   as recorded:  | header | journal: 3 of 16384 events | allocations: 5 of 65536 events |     5.3 MB on the disk
  *   cut:          | header | journal: 3 of 4            | allocations: 5 of 6            |     17 KB
@@ -36,7 +36,7 @@ static void punch(int fd, uint64_t from, uint64_t until)
 		(void)!fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)from, (off_t)(until - from));
 }
 
-/* Gives back the slots of both rings to which no event was written. */
+/* Gives the disk space of unwritten slots in both rings back. */
 static void give_back_unused(const char *path, const struct neap_record_header *header)
 {
 	uint64_t journal = NEAP_RECORD_HEADER_BYTES;
@@ -107,13 +107,13 @@ enum neap_status neap_record_cut(const char *path, struct neap_error *err)
 	int fd = -1;
 	if (lstat(path, &info))
 		return neap_fail_errno(err, errno, "looking at recording %s", path);
-	if (!S_ISREG(info.st_mode)) /* a link's target is not ours */
+	if (!S_ISREG(info.st_mode)) /* a link's target may not be ours */
 		return neap_fail(err, NEAP_EINVAL, "recording %s is not a regular file", path);
 	enum neap_status status = neap_record_open(path, &fd, &header, err);
 	if (status)
 		return status;
 	bool kept = neap_record_beside(path, "kept.", beside) && !access(beside, F_OK);
-	if (kept && header.merged) { /* we were killed before we could remove it */
+	if (kept && header.merged) { /* an earlier merge was killed before it could remove this file */
 		kept = false;
 		unlink(beside);
 	}
@@ -125,7 +125,7 @@ enum neap_status neap_record_cut(const char *path, struct neap_error *err)
 		goto out;
 	}
 	status = kept ? neap_record_merge(path, info.st_mode & 0777, err) : NEAP_ENOENT;
-	if (status) /* the kept events stay beside it */
+	if (status) /* the kept events stay in their own file */
 		status = shorten(path, fd, &header, info.st_mode & 0777, err);
 	if (!status)
 		(void)!utimensat(AT_FDCWD, path, (struct timespec[]){info.st_atim, info.st_mtim},

@@ -94,7 +94,7 @@ static enum neap_status find_written(struct neap_record_follow *follow, enum nea
 	return NEAP_OK;
 }
 
-/* Reads up to `count` slots that do not wrap. *ret_more: there was no reason to stop. */
+/* Reads up to `count` slots that do not wrap. *ret_more: it read all of them. */
 static enum neap_status read_chunk(struct neap_record_follow *follow, enum neap_record_ring ring, bool ended,
 				   size_t count, struct neap_event *events, size_t *ret_count, uint64_t *lost,
 				   bool *ret_more, struct neap_error *err)
@@ -114,10 +114,10 @@ static enum neap_status read_chunk(struct neap_record_follow *follow, enum neap_
 	if (status)
 		return status;
 	*ret_more = true;
-	for (size_t i = (size_t)(follow->next[ring] - first); i < count; i++) { /* some may be overwritten by now */
+	for (size_t i = (size_t)(follow->next[ring] - first); i < count; i++) { /* by now some may be overwritten */
 		uint32_t wanted = (uint32_t)(first + i + 1);
 		bool complete = before[i].sequence == wanted && after[i].sequence == wanted;
-		/* Its writer may be about to finish, unless the others have left it far behind. */
+		/* Its writer may finish soon, unless newer events are far ahead of it. */
 		if (!complete && !ended && written - (first + i) < capacity / NEAP_RECORD_RUN_PART) {
 			*ret_more = false;
 			break;

@@ -21,8 +21,8 @@ struct merge {
 	struct neap_kept_header kept;
 	struct neap_record_follow follow;
 	int kept_fd;
-	uint64_t counts[NEAP_RECORD_RINGS]; /* of the kept events */
-	uint64_t tails[NEAP_RECORD_RINGS];  /* of the rings' */
+	uint64_t counts[NEAP_RECORD_RINGS]; /* how many kept events each ring gets */
+	uint64_t tails[NEAP_RECORD_RINGS];  /* how many events of its own each ring adds */
 	struct neap_event *tail[NEAP_RECORD_RINGS];
 	uint64_t lost[NEAP_RECORD_RINGS];
 };

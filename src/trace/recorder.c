@@ -1,7 +1,7 @@
 /* The recorder: an observer that keeps events in a file which outlives the process.
  *
- * The problem: a crash must be explained when the process can no longer do so. So events go straight
- * into a shared mapping of a file; the kernel keeps the pages whatever kills us, and no write ever waits for a disk.
+ * A crash must be explained after the process is gone. So events go straight into a shared mapping of a file: the
+ * kernel keeps its pages whatever kills the process, and no write ever waits for a disk.
  *
  *   +--------+----------------------+------------------------------------+
  *   | header | journal ring         | allocation ring                    |
@@ -17,11 +17,11 @@
  * unless a writer stalls between claiming and storing while the others fill the whole ring (64000 events). Then two
  * events may mix, and the reader returns whatever is in the slot.
  *
- * Claiming costs most, so a source of many events (a stream) claims a run of indices at once and fills
- * them itself as its events come. A run is given up once a 64th of the ring was claimed after it. Its unwritten slots
+ * Claiming costs most, so a source of many events (a stream) claims a run of indices at once and fills them as its
+ * events come. It gives the run up once a 64th of the ring was claimed after it. The unwritten slots of such a run
  * still hold older events, or nothing: the reader skips them.
  *
- * Names are few and are never taken back: looked up without a lock, added under one. */
+ * Names are few and are never removed: a thread looks one up without a lock, and adds one under a lock. */
 #include "base/clock.h"
 #include "base/descriptor.h"
 #include "base/error.h"
@@ -43,10 +43,10 @@
 
 #define JOURNAL_CAPACITY    16384u
 #define ALLOCATION_CAPACITY 65536u
-/* 1 GiB a ring: more is a mistake in a unit, here or in a file. */
+/* 1 GiB for a ring: a larger ring is a mistake in a unit, here or in a file. */
 #define CAPACITY_MAX (1u << 24)
-#define RUN_MOST     64u /* events that a run holds: at fewer, threads often wait for the counter's cache line */
-#define WINDOW_RUNS  4u  /* runs, at least, in the window after which one is given up */
+#define RUN_MOST     64u /* events that a run holds; with fewer, threads often wait for the counter's cache line */
+#define WINDOW_RUNS  4u  /* a run is given up after at least this many newer runs */
 
 _Static_assert(NEAP_RECORD_HEADER_BYTES + (JOURNAL_CAPACITY + ALLOCATION_CAPACITY) * sizeof(struct neap_event) ==
 		       NEAP_RECORD_BYTES,
@@ -59,15 +59,15 @@ struct neap_recorder {
 	uint64_t *journal;                 /* words of the rings */
 	uint64_t *allocations;
 	uint64_t journal_capacity,
-		allocation_capacity; /* our own copies: the file is not trusted, not even our own */
+		allocation_capacity; /* our own copies, because another process may change the file */
 	size_t mapped_bytes;
 	uint64_t run_events;        /* indices claimed at once for a run */
-	uint64_t run_window;        /* a run is given up when so many newer ones were claimed */
+	uint64_t run_window;        /* how many newer indices may be claimed before a run is given up */
 	pthread_mutex_t names_lock; /* taken to add a name, not to find one */
 };
 
-/* index % capacity. Outside tests the capacity is a power of two, and a division would take as long as everything
- * else. */
+/* Returns index % capacity. Outside tests the capacity is a power of two; a division would take as long as all the
+ * rest. */
 static uint64_t slot_of(uint64_t index, uint64_t capacity)
 {
 	return capacity & (capacity - 1) ? index % capacity : index & (capacity - 1);
@@ -78,7 +78,7 @@ static void append_event(uint64_t *ring, uint64_t capacity, uint64_t *written, c
 	uint64_t index = __atomic_fetch_add(written, 1, __ATOMIC_RELAXED);
 	neap_slot_store(ring + slot_of(index, capacity) * NEAP_SLOT_WORDS, index, event->time_ns,
 			neap_slot_kind(event->kind, event->device), event->payload);
-	/* so the cache line of the next event is already on its way */
+	/* So the cache line of the next event is already on its way. */
 	__builtin_prefetch(ring + slot_of(index + 1, capacity) * NEAP_SLOT_WORDS, 1);
 }
 
@@ -111,7 +111,7 @@ static bool start_run(void *context, struct neap_event_run *run)
 	return true;
 }
 
-/* The number of `name` among the first `used`, or 0. */
+/* Returns the number of `name` among the first `used` names, or 0. */
 static uint16_t find_name(const struct neap_recorder *recorder, uint32_t used, const char *name)
 {
 	for (uint32_t i = 1; i < used && i < NEAP_RECORD_NAMES; i++)
@@ -163,7 +163,8 @@ static void fill_header(struct neap_recorder *recorder)
 	memcpy(header->magic, NEAP_RECORD_MAGIC, sizeof header->magic);
 }
 
-/* Takes the space on disk. Checks the limit on file sizes first: exceeding it would raise a signal in our host. */
+/* Reserves the file's space on disk. First checks the limit on file sizes, because exceeding it would raise a signal
+ * in the host's process. */
 static enum neap_status reserve_space(int fd, const char *path, size_t bytes, struct neap_error *err)
 {
 	struct rlimit limit;
@@ -182,7 +183,7 @@ static enum neap_status reserve_space(int fd, const char *path, size_t bytes, st
 	return NEAP_OK;
 }
 
-/* Whether the mapped file is one that this very process wrote, before an exec or a detach. */
+/* Whether the mapped file was written by this very process, before an exec or a detach. */
 static bool is_ours(const struct neap_recorder *recorder)
 {
 	const struct neap_record_header *header = recorder->header;
@@ -201,7 +202,7 @@ static bool is_ours(const struct neap_recorder *recorder)
 	return true;
 }
 
-/* Continues a recording that this process began itself: the events before an exec stay in it. */
+/* Continues a recording that this process has begun, so that the events before an exec stay in it. */
 static bool reopen(struct neap_recorder *recorder, const char *path)
 {
 	struct stat status;
@@ -224,8 +225,8 @@ static bool reopen(struct neap_recorder *recorder, const char *path)
 	return false;
 }
 
-/* Makes the file under a temporary name, maps it, and publishes it whole: a reader never sees a file without header,
- * and a recording that another process still maps is replaced, not cut. */
+/* Makes the file under a temporary name, maps it, and publishes it whole. So a reader never sees a file without a
+ * header, and a recording that another process maps is replaced, not cut. */
 static enum neap_status map_file(struct neap_recorder *recorder, const char *path, struct neap_error *err)
 {
 	enum neap_status status = NEAP_OK;
@@ -240,7 +241,8 @@ static enum neap_status map_file(struct neap_recorder *recorder, const char *pat
 	fd = neap_fd_above_standard(open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
 	if (fd < 0) {
 		status = neap_fail_errno(err, errno, "creating recording %s", path);
-		unlink(temporary); /* created, but the descriptor could not be moved above the standard ones */
+		/* The file was created, but its descriptor could not be moved above the standard ones. */
+		unlink(temporary);
 		return status;
 	}
 	status = reserve_space(fd, path, recorder->mapped_bytes, err);

@@ -1,4 +1,4 @@
-/* trace/recording.c: a recording as a trace.
+/* trace/recording.c: makes a trace of a recording.
  *
  * A recording has two rings, each in order of time and with events of every device; a trace has one row of events per
  * device. So each device takes one walk through both, the older event first.
@@ -73,7 +73,7 @@ static enum neap_trace_kind kind_of(uint16_t kind)
 	return kind < sizeof kinds ? (enum neap_trace_kind)kinds[kind] : (enum neap_trace_kind)0;
 }
 
-/* A stream with the private pool that the event's address belongs to. */
+/* Returns a stream together with the private pool that has the event's address. */
 static uint16_t stream_of(struct recording *recording, uint64_t stream, uint64_t address)
 {
 	uint64_t pool = neap_ranges_pool(&recording->private_pools, address);
@@ -188,13 +188,13 @@ static void take_mark(struct recording *recording, const struct neap_event *from
 		name = "rung";
 		break;
 	default:
-		return; /* figures of the session, without a place in the history */
+		return; /* figures of the session, which have no place in a trace */
 	}
 	mark.name = neap_build_text(recording->build, name, strlen(name));
 	neap_build_mark(recording->build, &mark);
 }
 
-/* The bytes allocated before the first event that the ring still has: each event has the bytes after it. */
+/* Returns the bytes that were allocated before the first event in the ring: an event has the bytes after it. */
 static uint64_t allocated_before(const struct neap_record *record, uint8_t device)
 {
 	for (size_t i = 0; i < record->allocation_count; i++) {
@@ -252,7 +252,7 @@ static void take_device(struct recording *recording, uint8_t device)
 		static const char name[] = "there before the recording's first event";
 		uint32_t text = neap_build_text(recording->build, name, sizeof name - 1);
 		uint32_t frame = neap_build_frame(recording->build, 0, text, 0);
-		/* Building may move the devices. */
+		/* The call may move the devices. */
 		uint32_t stack = neap_build_stack(recording->build, &frame, 1);
 		recording->build->trace->devices[device].before_stack = stack;
 	}
@@ -271,8 +271,8 @@ static uint64_t highest_device(const struct neap_event *events, size_t count, ui
 	return highest;
 }
 
-/* Whether PyTorch's own allocator made the allocations, by a stack among their tags: the file of the stacks may have
- * been lost. */
+/* Whether PyTorch's own allocator made the allocations. Their tags show it even if the file of stacks was lost: one
+ * of them names a stack. */
 static bool names_stacks(const struct neap_record *record)
 {
 	for (size_t i = 0; i < record->allocation_count; i++) {
@@ -322,7 +322,7 @@ enum neap_status neap_recording_read(const char *path, struct neap_build *build,
 		free(record);
 		return status;
 	}
-	build->trace->record = record; /* the trace owns it from here on */
+	build->trace->record = record; /* from here on the trace owns it */
 	if (!neap_stacks_read(path, build, &recording.stacks) && names_stacks(record)) {
 		build->trace->torch = true;
 		neap_build_warn(build, 0, "the stacks that were recorded beside it cannot be read: no lines");

@@ -4,7 +4,7 @@
  *   blocks                segment      real_size               history      segments, device_traces: the snapshot
  *   state+size            block        "1" "2" "4" ...         roundup divisions      max_split_size, ...: settings
  *
- * Newer and older layouts differ in the keys they have, so only those that matter are required. */
+ * Newer and older layouts have different keys, so only the keys that matter are required. */
 #include "trace/pickle.h"
 
 #include <inttypes.h>
@@ -41,7 +41,7 @@ void neap_snapshot_begin(struct reader *reader)
 /* --- single values -----------------------------------------------------------------------------------------------
  */
 
-/* An optional key with a number that fits 64 bits, signed or not; else `absent`. */
+/* Returns the number of an optional key, which fits in 64 bits, signed or not; else `absent`. */
 static uint64_t word_of(const struct known *known, enum known_text key, uint64_t absent)
 {
 	if (!(known->keys & 1ull << key) || known->of[key]->type != NEAP_PICKLE_INT || known->of[key]->b == 2)
@@ -112,7 +112,7 @@ static uint16_t stream_of(struct reader *reader, const struct known *known, enum
 /* --- the release -------------------------------------------------------------------------------------------------
  */
 
-/* Keys that every dict of a kind has from some release of PyTorch 2 on, in the wheels of 2.4 to 2.15. */
+/* The keys that every dict of a kind has since a release of PyTorch 2, as the wheels of 2.4 to 2.15 show. */
 static const struct {
 	enum known_text key;
 	enum { IN_EVENT, IN_SETTINGS, IN_TOP } where;
@@ -139,7 +139,7 @@ static void date_by_keys(struct reader *reader, const struct known *known, unsig
 /* --- dicts -------------------------------------------------------------------------------------------------------
  */
 
-/* A text attached to a live block. */
+/* Takes the text that is attached to a live block. */
 static void take_annotated(struct reader *reader, const struct known *known)
 {
 	struct neap_trace_annotation annotation = {.address = word_of(known, NAME_ADDR, 0),
@@ -293,7 +293,7 @@ static enum neap_status take_segment(struct reader *reader, struct neap_pickled 
 	segment.expandable = truth_of(known, NAME_IS_EXPANDABLE);
 	if (!build->failed)
 		place_blocks(reader, &segment);
-	if (host) { /* pinned memory: its list means nothing more */
+	if (host) { /* a list of pinned memory needs nothing more */
 		neap_value_become(dict, NEAP_PICKLE_OTHER, 0, 0);
 		neap_build_host_segment(build, &segment);
 		return NEAP_OK;

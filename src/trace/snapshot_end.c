@@ -1,5 +1,5 @@
-/* trace/snapshot_end.c: once a whole snapshot is read, the devices of its events are known, and ranges, metadata and
- * annotations get their places between events. Until then, places count in the store.
+/* trace/snapshot_end.c: gives the ranges, metadata and annotations of a snapshot their places between events. This is
+ * possible once all is read and the devices of the events are known. Until then, places count in the store.
  */
 #include "trace/pickle.h"
 
@@ -27,7 +27,7 @@ static bool says_something(const struct neap_trace_note *note)
 	return note->user || note->internal || note->compile;
 }
 
-/* Places the notes within one device's events, and the note in force where these begin. */
+/* Places the notes within one device's events, beginning with the note in force at the first of them. */
 static void place_notes(struct neap_build *build, const struct neap_trace_note *notes, size_t count, size_t device,
 			const struct range *events)
 {
@@ -49,7 +49,8 @@ static void place_notes(struct neap_build *build, const struct neap_trace_note *
 	}
 }
 
-/* An annotation follows its block's allocation: one between two devices' events belongs to the first device. */
+/* Places annotations. Each follows its block's allocation, so one between the events of two devices belongs to the
+ * first device. */
 static void place_annotations(struct reader *reader)
 {
 	struct neap_trace *trace = reader->build->trace;
@@ -104,7 +105,7 @@ static int by_time(const void *left, const void *right)
 	return a < b ? -1 : a > b;
 }
 
-/* Places each annotation before the first event that is not earlier. */
+/* Places each mark before the first event that is not earlier. */
 static enum neap_status place_marks(struct reader *reader)
 {
 	struct neap_trace *trace = reader->build->trace;
@@ -141,12 +142,12 @@ enum neap_status neap_snapshot_end(struct reader *reader, const struct neap_pick
 	uint64_t events = 0;
 
 	if ((top->type == VALUE_SEGMENTS && top->list) || top->type == NEAP_PICKLE_LIST)
-		reader->has_segments = true; /* what memory_snapshot() gave */
+		reader->has_segments = true; /* the segments that memory_snapshot() returned */
 	else if (top->type != VALUE_TOP)
 		return neap_pickle_fail(&reader->pickle,
 					"the pickle holds no snapshot: a dict with 'segments' and 'device_traces' "
 					"was expected");
-	/* If keys contradict one another, PyTorch did not write the file. */
+	/* If keys contradict each other, PyTorch did not write the file. */
 	if (reader->torch_from <= reader->torch_to || !reader->torch_to) {
 		build->trace->torch_from = reader->torch_from;
 		build->trace->torch_to = reader->torch_to;

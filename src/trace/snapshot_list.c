@@ -12,7 +12,7 @@ void neap_snapshot_tuple(const struct neap_pickled *items, size_t count, struct 
 		neap_value_become(ret_tuple, VALUE_PAIR, items[0].a, items[1].a);
 }
 
-/* Adds frames to a list, which may have some already. */
+/* Adds frames to a list, which may already have some. */
 static enum neap_status add_frames(struct reader *reader, struct neap_pickled *list, const struct neap_pickled *items,
 				   size_t count)
 {
@@ -116,7 +116,7 @@ static enum neap_status add_item(struct reader *reader, struct neap_pickled *lis
 				  item->a);
 		return NEAP_OK;
 	case VALUE_MARKS:
-	case VALUE_HISTORY: /* the first is the latest */
+	case VALUE_HISTORY: /* the first history is the latest */
 		if (item->type == list->type)
 			return NEAP_OK;
 		break;

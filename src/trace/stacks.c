@@ -14,7 +14,7 @@ struct piece {
 	size_t length;
 };
 
-/* Cuts off what comes before the next `end`, or all that is left. */
+/* Cuts off the text before the next `end`, or all that remains. */
 static struct piece cut(struct piece *rest, char end)
 {
 	const char *found = memchr(rest->at, end, rest->length);
@@ -31,7 +31,7 @@ static bool begins(struct piece piece, const char *with)
 	return piece.length >= strlen(with) && !memcmp(piece.at, with, strlen(with));
 }
 
-/* Whether it is a number of at most nine digits and nothing else. */
+/* Whether the piece is a number of at most nine digits. */
 static bool number_of(struct piece piece, uint32_t *ret_number)
 {
 	uint32_t number = 0;
@@ -101,7 +101,8 @@ bool neap_stacks_parse(const char *text, size_t length, struct neap_build *build
 	struct piece rest = {text, length}, line = cut(&rest, '\n');
 	struct neap_stacks stacks = {0};
 
-	if (!begins(line, NEAP_STACKS_MAGIC) || line.at + line.length == text + length) /* not a whole line */
+	/* The first line is another, or is not whole. */
+	if (!begins(line, NEAP_STACKS_MAGIC) || line.at + line.length == text + length)
 		return false;
 	stacks.calls = calloc(NEAP_STACKS_MAX, sizeof *stacks.calls);
 	if (!stacks.calls)
@@ -124,7 +125,7 @@ bool neap_stacks_parse(const char *text, size_t length, struct neap_build *build
 	return true;
 }
 
-/* Opening a FIFO would wait for its writer. */
+/* Finds the file beside the recording. Refuses a FIFO, because opening it would wait for its writer. */
 static bool find_beside(const char *recording, const char *prefix, char ret_path[NEAP_RECORD_PATH])
 {
 	struct stat info;

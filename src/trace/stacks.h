@@ -1,5 +1,5 @@
 /* trace/stacks.h: the stacks beside a recording of PyTorch's own allocator: "stacks.PID" for "record.PID", or
- * "history.PID" where its events are those of PyTorch's own history (python/neap/_history.py).
+ * "history.PID" if the recording's events come from PyTorch's own history (python/neap/_history.py).
  *
  *     neap-stacks 1<TAB>torch 2.15.0<TAB>conf expandable_segments:True
  *     0<TAB>/home/me/train.py<TAB>12<TAB>forward<TAB>/home/me/train.py<TAB>40<TAB><module>
@@ -22,7 +22,7 @@
 #define NEAP_STACKS_MAGIC  "neap-stacks 1\t"
 #define NEAP_STACKS_THREAD "autograd's threads, no Python line"
 
-/* calls[n]: where stack number n begins in the trace (struct neap_trace_call); 0: there is none. */
+/* calls[n]: the number in the trace (struct neap_trace_call) of stack number n; 0: there is none. */
 struct neap_stacks {
 	uint32_t *calls;
 	size_t count;
@@ -31,7 +31,7 @@ struct neap_stacks {
 /* Reads the text into the trace, with its settings. False, with nothing read: the text does not begin like such a
  * file. A failed allocation is in build->failed. Free with neap_stacks_fini. */
 bool neap_stacks_parse(const char *text, size_t length, struct neap_build *build, struct neap_stacks *ret_stacks);
-/* The same, of the file beside a recording. */
+/* The same, for the file beside a recording. */
 bool neap_stacks_read(const char *recording, struct neap_build *build, struct neap_stacks *ret_stacks);
 void neap_stacks_fini(struct neap_stacks *stacks);
 

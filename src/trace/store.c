@@ -33,7 +33,7 @@ static inline const unsigned char *get_number(const unsigned char *at, uint64_t 
 {
 	uint64_t value = *at++;
 
-	if (value & 0x80) { /* most have one byte */
+	if (value & 0x80) { /* most numbers have one byte */
 		value &= 0x7f;
 		for (unsigned shift = 7;; shift += 7) {
 			unsigned char byte = *at++;
@@ -46,7 +46,7 @@ static inline const unsigned char *get_number(const unsigned char *at, uint64_t 
 	return at;
 }
 
-/* Most sizes that matter are multiples of 512. */
+/* Packs a size into fewer bytes if it is a multiple of 512, as most large sizes are. */
 static uint64_t pack_size(uint64_t size) { return size & 511 ? size << 1 : size >> 9 << 1 | 1; }
 
 static uint64_t unpack_size(uint64_t value) { return value & 1 ? value >> 1 << 9 : value >> 1; }
@@ -124,7 +124,7 @@ bool neap_store_add(struct neap_trace_store *store, const struct neap_trace_even
 	return true;
 }
 
-/* A cursor before event `target` of the store, up to `end`. */
+/* Returns a cursor before event `target` of the store that ends at `end`. */
 static struct neap_trace_cursor cursor_at(const struct neap_trace *trace, uint64_t target, uint64_t end,
 					  uint8_t device)
 {
@@ -176,7 +176,8 @@ bool neap_trace_next(struct neap_trace_cursor *cursor, struct neap_trace_event *
 
 	if (cursor->next >= cursor->end)
 		return false;
-	/* A copy, for the registers: reading the cursor's own back as a whole would wait for each of its fields. */
+	/* A copy stays in registers; reading the cursor's struct as a whole would wait until each of its fields is
+	 * stored. */
 	struct neap_trace_event event = cursor->previous;
 	if (cursor->next % NEAP_STORE_GROUP == 0) {
 		cursor->at = cursor->store->groups[cursor->next / NEAP_STORE_GROUP];
@@ -251,7 +252,7 @@ const char *neap_trace_kind_name(enum neap_trace_kind kind)
 	return (size_t)kind < sizeof names / sizeof *names && names[kind] ? names[kind] : "unknown";
 }
 
-/* Shrinks one array in place; a failure does not matter. */
+/* Shrinks an array in place. If that fails, the array stays as it is. */
 static void *shrink(void *array, size_t bytes)
 {
 	void *smaller = bytes ? realloc(array, bytes) : NULL;

@@ -1,4 +1,4 @@
-/* trace/store.h: events, packed; and the texts of a trace. Inside of struct neap_trace.
+/* trace/store.h: the packed events and the texts of a trace: a part of struct neap_trace.
  *
  * An event is packed against the one before it: a tag byte, then only what differs, in variable-length numbers.
  *
@@ -6,9 +6,9 @@
  *   address  difference, zigzag        unless bit 4      time    difference, zigzag
  *   size     see pack_size             unless bit 4      stack   unless bit 6      stream  unless bit 7
  *
- * Every 64th event is packed against zero, and its place is kept, so that a cursor can start there. Those 64 lie in
- * one chunk. The kinds of event in each group are kept, too, so that a search for rare ones skips whole groups.
- * Invariant: group_count = (count + 63) / 64.
+ * Every 64th event is packed against zero, and its place is kept, so that a cursor can start there. The 64 events of
+ * such a group lie in one chunk. The kinds of event in each group are kept, too, so that a search for rare ones skips
+ * whole groups. Invariant: group_count = (count + 63) / 64.
  */
 #ifndef NEAP_TRACE_STORE_H
 #define NEAP_TRACE_STORE_H
@@ -22,7 +22,7 @@ struct neap_trace_store {
 	size_t chunk_count, chunk_capacity;
 	size_t chunk_used; /* bytes of the last chunk */
 	const unsigned char **groups;
-	uint16_t *kinds; /* by group: a bit (1 << kind) for each kind of event in it */
+	uint16_t *kinds; /* by group: a bit (1 << kind) for each kind of event that it has */
 	size_t group_count, group_capacity;
 	uint64_t count;
 	struct neap_trace_event last;
@@ -32,7 +32,7 @@ struct neap_trace_store {
 	size_t text_count, text_capacity;
 };
 
-/* Appends one event; `device` is not kept, sizes above INT64_MAX are cut to it. False when out of host memory. */
+/* Appends one event. Does not keep `device`; cuts sizes above INT64_MAX. False: out of host memory. */
 bool neap_store_add(struct neap_trace_store *store, const struct neap_trace_event *event);
 /* Gives back the memory that growth left unused. */
 void neap_store_trim(struct neap_trace_store *store);

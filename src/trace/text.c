@@ -39,7 +39,7 @@ static void skip_blanks(struct line *line)
 		line->at++;
 }
 
-/* The next word as a number up to `max`. */
+/* Reads the next word, a number up to `max`. */
 static enum neap_status get_number(struct text_reader *reader, struct line *line, const char *what, uint64_t max,
 				   uint64_t *ret_number)
 {

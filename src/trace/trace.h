@@ -52,11 +52,11 @@ enum neap_trace_kind {
 struct neap_record;
 
 struct neap_trace_event {
-	uint64_t address; /* text: the id */
+	uint64_t address; /* text: the line's id */
 	uint64_t size;    /* FREE_* of a text trace: the size of its alloc */
-	uint64_t time_us; /* since 1970 if the file has that; 0: the file has no times */
+	uint64_t time_us; /* since 1970 if the file has such times; 0: the file has no times */
 	uint32_t stack;   /* index in calls: the innermost one; 0: none */
-	uint16_t stream;  /* index in streams; text FREE_REQUESTED: that of its alloc */
+	uint16_t stream;  /* index in streams; text FREE_REQUESTED: the stream of its alloc */
 	uint8_t kind;     /* enum neap_trace_kind */
 	uint8_t device;   /* index in devices */
 };
@@ -75,9 +75,10 @@ enum neap_trace_mark_kind {
 };
 
 struct neap_trace_mark {
-	uint64_t event;   /* it stands before this event of its device; devices[].event_count: after the last */
+	/* The mark comes before this event of its device; devices[].event_count: after the last one. */
+	uint64_t event;
 	uint64_t time_us; /* as in events */
-	uint64_t number;  /* step or epoch where it has one, else 0 */
+	uint64_t number;  /* the number of a step or epoch; 0: none */
 	uint32_t name;    /* neap_trace_text; 0: "" */
 	uint8_t kind;     /* enum neap_trace_mark_kind */
 	uint8_t device;
@@ -91,19 +92,19 @@ enum neap_trace_state {
 
 struct neap_trace_block {
 	uint64_t address;
-	uint64_t size;      /* rounded; 0: unknown, only in what neap_trace_live_before gives */
-	uint64_t requested; /* of live and pending blocks; of a free one as in the file */
+	uint64_t size;      /* rounded; 0: unknown, only in the result of neap_trace_live_before */
+	uint64_t requested; /* of live and pending blocks; a free block has the file's value */
 	uint32_t stack;
 	uint8_t state; /* enum neap_trace_state */
 };
 
 struct neap_trace_segment {
 	uint64_t address;
-	uint64_t size;      /* bytes reserved; of an expandable one: mapped */
-	uint64_t allocated; /* as the file says; nothing promises that they equal the blocks' sums */
+	uint64_t size;      /* bytes reserved; of an expandable segment: bytes mapped */
+	uint64_t allocated; /* as in the file; it may differ from the sum over the blocks */
 	uint64_t active;
 	uint64_t requested;
-	size_t first_block, block_count; /* in blocks, by address where the file is sound */
+	size_t first_block, block_count; /* in blocks; by address if the file is sound */
 	uint32_t stack;
 	uint16_t stream; /* index in streams, with the pool */
 	uint8_t device;  /* index in devices */
@@ -111,17 +112,19 @@ struct neap_trace_segment {
 	bool expandable;
 };
 
-#define NEAP_TRACE_REST 1u /* the address of one block for all before that no event names: no real block has it */
+/* The address of the one block that stands for all earlier blocks that no event names; no real block has it. */
+#define NEAP_TRACE_REST 1u
 
 struct neap_trace_device {
 	uint64_t event_count;
 	size_t first_mark, mark_count;       /* in marks, sorted by event */
 	size_t first_segment, segment_count; /* in segments, in the file's order */
-	uint64_t lost; /* events of all devices, before the first one here, that the recorder overwrote */
+	uint64_t lost; /* how many events the recorder overwrote before the first one here, on all devices */
 	/* If a recording has lost events: the rounded bytes that were allocated before its first event.
-	 * neap_trace_live_before returns the part of them that no event names as one block, at NEAP_TRACE_REST. */
+	 * neap_trace_live_before returns the bytes of those blocks that no event names as one block, at
+	 * NEAP_TRACE_REST. */
 	uint64_t before_bytes;
-	uint32_t before_stack; /* the name of that block, as a stack; 0: there is none */
+	uint32_t before_stack; /* the name of the block at NEAP_TRACE_REST, as a stack; 0: it has none */
 	uint64_t first_event;  /* of the store; for the cursor alone */
 };
 
@@ -140,10 +143,10 @@ struct neap_trace_setting {
 	uint32_t key, value; /* neap_trace_text */
 };
 
-/* An oddity that did not stop the reading. Equal ones are counted, not repeated. */
+/* An oddity that did not stop the reader. Equal ones are counted, not repeated. */
 struct neap_trace_warning {
 	char text[160];
-	uint64_t position; /* of the first: byte offset, in text traces the line */
+	uint64_t position; /* the place of the first one: a byte offset; in text traces the line */
 	uint64_t count;
 };
 
@@ -152,8 +155,8 @@ struct neap_trace_frame {
 	uint32_t line;       /* 0: unknown */
 };
 
-/* What PyTorch wrote beside a device's events. It holds from this event to that of the next note. Most traces have
- * none. */
+/* What PyTorch wrote about a device's events. It holds from this event to that of the next note. Most traces have no
+ * notes. */
 struct neap_trace_note {
 	uint64_t event;
 	uint32_t user;     /* neap_trace_text of user_metadata; 0: "" */
@@ -165,9 +168,9 @@ struct neap_trace_note {
 /* A text that the program attached to a live block. */
 struct neap_trace_annotation {
 	uint64_t address; /* of the block */
-	uint64_t event;   /* it stands before this event of its device */
+	uint64_t event;   /* the text was attached before this event of its device */
 	uint64_t time_us; /* as in events */
-	uint64_t size;    /* as asked for */
+	uint64_t size;    /* the size in bytes that the program requested */
 	uint32_t text;    /* neap_trace_text */
 	uint32_t stack;
 	uint16_t stream; /* index in streams */
@@ -205,7 +208,7 @@ struct neap_trace_origin {
 struct neap_trace {
 	enum neap_trace_source source;
 	struct neap_trace_origin origin;
-	bool torch; /* PyTorch's own allocator made the events: those of every snapshot, and of some recordings */
+	bool torch; /* PyTorch's own allocator made the events, as in every snapshot and some recordings */
 	struct neap_trace_device *devices; /* at least one */
 	size_t device_count;               /* at most 256 */
 	struct neap_trace_stream *streams; /* [0] is {0, {0, 0}} */
@@ -216,8 +219,8 @@ struct neap_trace {
 	size_t segment_count;
 	struct neap_trace_block *blocks;
 	size_t block_count;
-	bool partial; /* a recording: events are missing between those that it has, so that a replay of it may place
-			 blocks elsewhere */
+	/* A recording that lacks events between those that it has, so a replay may place blocks elsewhere. */
+	bool partial;
 	/* The file was written by PyTorch 2.`torch_from` to 2.`torch_to`: the keys that a snapshot has or lacks show
 	 * this, and a recording of PyTorch's own allocator names its release. 0: unknown. */
 	unsigned torch_from, torch_to;
@@ -237,12 +240,13 @@ struct neap_trace {
 	size_t warning_count; /* at most 32 different ones */
 	uint64_t bytes_read;  /* of the file */
 	struct neap_record
-		*record; /* the record that a RECORDING was made from, with its journal's figures (record.h); else
-			    NULL */
-	struct neap_trace_store *store; /* the rest, behind the functions below */
+		/* The record from which a RECORDING was made, with the figures of its journal (record.h); else
+		 * NULL. */
+		*record;
+	struct neap_trace_store *store; /* the rest, which the functions below give */
 };
 
-/* Whether neap's allocator made the events: those of a recording, unless PyTorch's own did. */
+/* Whether neap's allocator made the events, as in all recordings but those of PyTorch's own allocator. */
 static inline bool neap_trace_of_neap(const struct neap_trace *trace)
 {
 	return trace->source == NEAP_TRACE_RECORDING && !trace->torch;
@@ -259,7 +263,7 @@ static inline bool neap_trace_origin_known(const struct neap_trace *trace)
 enum neap_status neap_trace_read(const char *path, struct neap_trace **ret_trace, struct neap_error *err);
 void neap_trace_free(struct neap_trace *trace);
 
-/* The text with this number; never NULL, "" for 0 or a number that does not exist. */
+/* Returns the text with this number; "" for 0 or a number that does not exist, never NULL. */
 const char *neap_trace_text(const struct neap_trace *trace, uint32_t text);
 
 /* Visits events of one device in order:
@@ -272,18 +276,18 @@ const char *neap_trace_text(const struct neap_trace *trace, uint32_t text);
 struct neap_trace_cursor {
 	const struct neap_trace_store *store;
 	uint64_t next, end;               /* in the store */
-	const unsigned char *at;          /* where event `next` is */
-	struct neap_trace_event previous; /* what it is packed against */
+	const unsigned char *at;          /* the place of event `next` */
+	struct neap_trace_event previous; /* the event against which it is packed */
 };
 
-/* A cursor before event `first` of the device; at the end when there is none. */
+/* Returns a cursor before event `first` of the device; at the end if there is no such event. */
 struct neap_trace_cursor neap_trace_events(const struct neap_trace *trace, size_t device, uint64_t first);
 /* A cursor for the events of the host's pinned memory. */
 struct neap_trace_cursor neap_trace_host_events(const struct neap_trace *trace);
-/* False at the end, and then *ret_event is untouched. */
+/* Returns the next event. False: there is none, and *ret_event is untouched. */
 bool neap_trace_next(struct neap_trace_cursor *cursor, struct neap_trace_event *ret_event);
-/* Likewise for the next event of one of these kinds: a bit (1u << kind) for each. Stretches without such events cost
- * nearly nothing. */
+/* Returns the next event of one of these kinds: a bit (1u << kind) for each. Parts of the trace without such events
+ * cost nearly nothing. */
 bool neap_trace_find(struct neap_trace_cursor *cursor, unsigned kinds, struct neap_trace_event *ret_event);
 #define NEAP_TRACE_GROWTHS  (1u << NEAP_TRACE_SEGMENT_ALLOC | 1u << NEAP_TRACE_SEGMENT_MAP)
 #define NEAP_TRACE_RELEASES (1u << NEAP_TRACE_SEGMENT_FREE | 1u << NEAP_TRACE_SEGMENT_UNMAP)
@@ -292,25 +296,25 @@ bool neap_trace_find(struct neap_trace_cursor *cursor, unsigned kinds, struct ne
 struct neap_trace_note neap_trace_note_at(const struct neap_trace *trace, size_t device, uint64_t event);
 
 /* The blocks that were live (or pending) before the first event of the device: first those that the history frees but
- * never allocates (their `size` is unknown), then those that are there at the end and that it never allocates. An
- * empty history gives the state at the end. If a recording has lost its beginning, the rest of the bytes allocated
- * then comes last, as one block. *ret_blocks is the caller's to free(); NULL when there are none. Errors:
- * NEAP_ENOMEM.
+ * never allocates (their `size` is unknown), then those that exist at the end but were never allocated. If the
+ * history is empty, these are all blocks at the end. If a recording has lost its beginning, one last block stands for
+ * the rest of the bytes that were allocated then. *ret_blocks is the caller's to free(); NULL when there are none.
+ * Errors: NEAP_ENOMEM.
  */
 enum neap_status neap_trace_live_before(const struct neap_trace *trace, size_t device,
 					struct neap_trace_block **ret_blocks, size_t *ret_count,
 					struct neap_error *err);
 
-/* Writes one device's history in the text form (formats.h), whole or not at all. Blocks live before it come first, as
- * allocations. Ids are a text trace's own, else new numbers; streams are indices of trace->streams; stacks, segments
- * and times have no place in it. A free that was only completed, never requested, is a free. */
+/* Writes one device's history in the text form (formats.h), whole or not at all. Blocks that were live before it come
+ * first, as allocations. A text trace keeps its ids; others get new numbers. Streams are indices of trace->streams.
+ * The form has no stacks, segments or times. A free that completed without a request counts as a free. */
 enum neap_status neap_trace_write_text(const struct neap_trace *trace, size_t device, const char *path,
 				       struct neap_error *err);
 
 /* Writes a snapshot as torch.cuda.memory._dump_snapshot does, whole or not at all, in pickle protocol 4 with the
- * instructions that PyTorch's own viewer knows. RECORD_STREAM and EMPTY_CACHE have no place in it; frees of a text
- * trace complete at once, and where there are no times an event takes a microsecond. A step becomes a range that
- * begins where the step before ended, a mark becomes a range of no length. */
+ * instructions that PyTorch's own viewer knows. A snapshot has no RECORD_STREAM and no EMPTY_CACHE events. Frees of a
+ * text trace complete at once. If the trace has no times, each event takes a microsecond. A step becomes a range that
+ * begins at the end of the step before; a mark becomes a range of no length. */
 enum neap_status neap_trace_write_snapshot(const struct neap_trace *trace, const char *path, struct neap_error *err);
 
 /* Names a stack, in at most room - 1 bytes. */
@@ -324,7 +328,7 @@ typedef void neap_trace_namer(const void *context, uint32_t stack, char *ret_tex
 enum neap_status neap_trace_write_recording(const struct neap_trace *trace, neap_trace_namer *namer,
 					    const void *context, const char *path, struct neap_error *err);
 
-/* Words of the model: "alloc", "free_requested", ... as PyTorch spells them; "unknown" for no kind. */
+/* Returns the name of a kind as PyTorch spells it: "alloc", "free_requested", ...; "unknown" for another number. */
 const char *neap_trace_kind_name(enum neap_trace_kind kind);
 
 #endif

@@ -1,8 +1,8 @@
-/* trace/write_recording.c: a trace as neap's recorder would have kept it.
+/* trace/write_recording.c: writes a trace as neap's recorder would have written it.
  *
- * The two rings are written one after the other, in one walk each over the merged sequence of marks and events, which
- * is the same both times. Only times order events of different rings, so every event has a time of its own: its
- * microsecond, plus one nanosecond for each event before it in that microsecond. */
+ * The two rings are written one after the other. Each is one walk over the merged sequence of marks and events, which
+ * is the same both times. Readers order the events of different rings by time only, so every event gets a time of its
+ * own: its microsecond, plus one nanosecond for each event before it in that microsecond. */
 #include "base/error.h"
 #include "base/map.h"
 #include "neap/trace.h"
@@ -22,9 +22,9 @@ struct recording_writer {
 	const void *context;
 	struct neap_output output;
 	struct neap_record_header header;
-	uint16_t *tags; /* by stack: plus one; 0: not asked yet */
+	uint16_t *tags; /* by stack: the tag's number plus 1; 0: not made yet */
 	bool journal;   /* the ring that is being written */
-	bool counting;  /* no ring is written: events are only counted */
+	bool counting;  /* count the events, and write neither ring */
 	/* Of the current device. */
 	uint64_t now_ns, allocated, reserved, low, high;
 	struct neap_map live; /* address -> bytes */
@@ -51,8 +51,8 @@ static uint16_t name_of(struct recording_writer *writer, const char *text)
 	return (uint16_t)header->names_used++;
 }
 
-/* Names of marks come first, since they are few or alike: once half of the table is taken, "iter 17" becomes "iter
- * #". */
+/* Names of marks are added first, because they are few or alike. Once they fill half of the table, "iter 17" becomes
+ * "iter #". */
 static uint16_t mark_name(struct recording_writer *writer, const struct neap_trace_mark *mark)
 {
 	char stem[NEAP_RECORD_NAME_ROOM];
@@ -207,8 +207,8 @@ static void put_mark(struct recording_writer *writer, const struct neap_trace_ma
 	put(writer, &event, time_us);
 }
 
-/* Blocks live before the first event are not in the ring, as in a recording whose first events were overwritten; but
- * their bytes count. */
+/* Begins a device. Blocks that were live before the first event are not in the ring, as if their events had been
+ * overwritten, but their bytes count. */
 static void begin_device(struct recording_writer *writer, size_t device, const struct neap_trace_block *before,
 			 size_t count)
 {
@@ -300,7 +300,7 @@ static enum neap_status write_rings(struct recording_writer *writer, struct neap
 enum neap_status neap_trace_write_recording(const struct neap_trace *trace, neap_trace_namer *namer,
 					    const void *context, const char *path, struct neap_error *err)
 {
-	struct recording_writer *writer = calloc(1, sizeof *writer); /* its header is large */
+	struct recording_writer *writer = calloc(1, sizeof *writer); /* on the heap, because its header is large */
 	uint16_t *tags = calloc(trace->call_count, sizeof *tags);
 
 	if (!writer || !tags) {
@@ -312,7 +312,7 @@ enum neap_status neap_trace_write_recording(const struct neap_trace *trace, neap
 	memcpy(writer->header.magic, NEAP_RECORD_MAGIC, sizeof writer->header.magic);
 	writer->header.version = NEAP_RECORD_VERSION;
 	writer->header.header_bytes = NEAP_RECORD_HEADER_BYTES;
-	writer->header.pid = 1; /* not a real process: the real one is unknown */
+	writer->header.pid = 1; /* the real process is unknown */
 	writer->header.names_used = 1;
 	for (size_t i = 0; i < trace->mark_count; i++)
 		mark_name(writer, &trace->marks[i]);

@@ -1,8 +1,8 @@
-/* trace/write_snapshot.c: a trace as PyTorch would have written it: pickle protocol 4.
+/* trace/write_snapshot.c: writes a trace as PyTorch would write it, in pickle protocol 4.
  *
- * Only instructions that PyTorch's viewer knows, items in batches of at most 1000. Texts, frames and stacks are put
- * into the memo where they first occur, and fetched from then on. Values that occur once are not put there, so that
- * neither we nor a viewer has to keep them. */
+ * Uses only instructions that PyTorch's viewer knows, and writes items in batches of at most 1000. Texts, frames and
+ * stacks are stored in the memo where they first occur, and fetched later. Values that occur once are not stored, so
+ * neither neap nor a viewer has to keep them. */
 #include "base/error.h"
 #include "trace/output.h"
 #include "trace/trace.h"
@@ -15,7 +15,7 @@
 
 #define BATCH 1000u
 
-/* The memo: number plus one, 0 if it is not there yet. */
+/* An entry's place in the memo: its number plus one; 0: it is not there yet. */
 struct snapshot_writer {
 	const struct neap_trace *trace;
 	struct neap_output output;
@@ -23,10 +23,10 @@ struct snapshot_writer {
 	uint32_t *frames, *stacks;
 	uint32_t *words; /* by number in `keys` */
 	uint32_t next;
-	bool frames_known;     /* the trace has frames: then every event has the key */
+	bool frames_known;     /* the trace has frames, so every event gets the key */
 	uint32_t not_compiled; /* "N/A" */
 	bool host;             /* events of pinned memory are being written */
-	bool untimed;          /* the trace has no times: its events' numbers stand for them */
+	bool untimed;          /* the trace has no times, so the events' numbers stand for them */
 };
 
 enum {
@@ -43,7 +43,7 @@ enum {
 	MEMOIZE = 0x94,
 };
 
-/* The words that are written by name: each is memoised once. */
+/* The words that are written by name. Each is stored in the memo once. */
 /* clang-format off */
 #define KEYS \
 	X(segments) X(device_traces) X(allocator_settings) X(external_annotations) X(device) X(address) \
@@ -137,7 +137,7 @@ static void put_double(struct snapshot_writer *writer, double value)
 	neap_output_bytes(&writer->output, bytes, sizeof bytes);
 }
 
-/* Fetches an entry of the memo; false: it must be made, and will be the next one. */
+/* Fetches an entry of the memo. False: there is none, and the caller writes it next, which makes it. */
 static bool fetch(struct snapshot_writer *writer, const uint32_t *memo)
 {
 	if (!*memo)
@@ -191,7 +191,7 @@ static void put_truth(struct snapshot_writer *writer, enum key key, bool value)
 	put_byte(writer, value ? NEWTRUE : NEWFALSE);
 }
 
-/* Lists: begin; before every item `list_item`; end. */
+/* Begins an item of a list. Call it before each item, between the list's begin and end. */
 static void list_item(struct snapshot_writer *writer, uint64_t index)
 {
 	if (index % BATCH == 0) {
@@ -356,7 +356,7 @@ static void put_annotated(struct snapshot_writer *writer, const struct neap_trac
 	put_event(writer, &event, &note, KEY_annotate);
 }
 
-/* Writes the annotations before event `index` of a device, from number *at on. */
+/* Writes the annotations of the device that come before event `index`. *at: the number of the next one. */
 static void put_annotateds(struct snapshot_writer *writer, size_t device, uint64_t index, size_t *at, uint64_t *count)
 {
 	const struct neap_trace *trace = writer->trace;
@@ -456,7 +456,7 @@ static void put_annotations(struct snapshot_writer *writer)
 	list_end(writer, count);
 }
 
-/* Writes a setting, which was read as text, as the value that it was in its file. */
+/* Writes a setting as the value that it was in its file: it was read as text. */
 static void put_setting(struct snapshot_writer *writer, uint32_t value)
 {
 	const char *text = neap_trace_text(writer->trace, value);

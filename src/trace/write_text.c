@@ -13,7 +13,7 @@ struct text_writer {
 	struct neap_output output;
 	struct neap_map ids; /* address of a block that is live in the text -> id */
 	uint64_t next_id;
-	uint64_t too_large; /* bytes of an allocation that is too large for the form */
+	uint64_t too_large; /* the bytes of an allocation that the form cannot express */
 	bool no_memory;
 };
 
@@ -23,7 +23,7 @@ static void write_alloc(struct text_writer *writer, uint64_t address, uint64_t s
 
 	if (size > NEAP_TEXT_BYTES_MAX)
 		writer->too_large = size;
-	/* The free between two allocations at one address was lost. */
+	/* The free between two allocations at the same address was lost. */
 	if (neap_map_get(&writer->ids, address, &old))
 		neap_output_format(&writer->output, "f %" PRIu64 "\n", old);
 	if (!neap_map_put(&writer->ids, address, id))
@@ -35,13 +35,13 @@ static void write_free(struct text_writer *writer, uint64_t address)
 {
 	uint64_t id;
 
-	/* Completed after it was requested, or for an unknown block: not a second free. */
+	/* A completion after a request, or of an unknown block, is not another free. */
 	if (neap_map_remove(&writer->ids, address, &id))
 		neap_output_format(&writer->output, "f %" PRIu64 "\n", id);
 }
 
-/* A text trace knows its streams by handle; in other traces a handle may be an address, and streams of one handle may
- * differ in their pools. */
+/* Returns the number of a stream. A text trace has its own handles. In other traces a handle may be an address, and
+ * streams of one handle may have different pools. */
 static unsigned stream_number(const struct text_writer *writer, uint16_t stream)
 {
 	return writer->trace->source == NEAP_TRACE_TEXT ? (unsigned)writer->trace->streams[stream].handle : stream;
