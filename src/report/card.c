@@ -347,7 +347,7 @@ static void put_title(struct neap_buffer *out, const struct neap_oom_card *card)
 	else if (card->source != NEAP_TRACE_RECORDING)
 		snprintf(where, sizeof where, " at event %" PRIu64, card->event);
 	else
-		snprintf(where, sizeof where, " at step 0");
+		snprintf(where, sizeof where, " before any step ended,");
 	if (card->count > 1)
 		snprintf(which, sizeof which, " (number %" PRIu64 " of %" PRIu64 ")", card->number, card->count);
 	snprintf(text, sizeof text, "%s%s for %s%s%s%s on CUDA device %" PRIu32 "%s", asked, rounded,

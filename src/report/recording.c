@@ -66,7 +66,8 @@ static void put_leak(struct neap_buffer *out, const struct neap_run_facts *facts
 	const struct neap_leak *leak = &facts->leak;
 	char slope[NEAP_UNITS_CAPACITY];
 	if (leak->verdict == NEAP_LEAK_TOO_SHORT) {
-		neap_buffer_format(out, "    %zu steps after warm-up: too few to tell a trend\n", leak->steps);
+		neap_buffer_format(out, "    %zu step%s after warm-up: too few to tell a trend\n", leak->steps,
+				   leak->steps == 1 ? "" : "s");
 		return;
 	}
 	neap_buffer_format(out, "    %s: %s per step over %zu steps, confidence of a leak %.4f\n",
@@ -153,8 +154,8 @@ enum neap_status neap_report_recording_text(struct neap_buffer *out, const struc
 		neap_buffer_format(out, "\n  In %s\n", from->path);
 		neap_buffer_format(out,
 				   "    process %" PRIu64 ": %" PRIu64
-				   " steps, peak %s allocated, %s reserved, %zu OOM%s\n",
-				   found.trace->record->pid, facts->steps,
+				   " step%s, peak %s allocated, %s reserved, %zu OOM%s\n",
+				   found.trace->record->pid, facts->steps, facts->steps == 1 ? "" : "s",
 				   neap_size_format(facts->peak_allocated_bytes, allocated),
 				   neap_size_format(facts->peak_reserved_bytes, reserved), found.ooms,
 				   found.ooms == 1 ? "" : "s");

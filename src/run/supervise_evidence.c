@@ -225,7 +225,7 @@ static void describe_last_oom(struct neap_supervise *run, const char *path, pid_
 			      const struct neap_record *record, size_t count, struct neap_evidence *evidence)
 {
 	struct neap_oom_card card = {0};
-	char asked[NEAP_UNITS_CAPACITY], free_text[NEAP_UNITS_CAPACITY];
+	char asked[NEAP_UNITS_CAPACITY], free_text[NEAP_UNITS_CAPACITY], step[40] = "before any step ended";
 	neap_buffer_clear(&run->last_card);
 	snprintf(evidence->oom_text, sizeof evidence->oom_text, "process %d ran out of device memory", (int)pid);
 	/* Make it again: the card shown during the run does not name the rung taken. */
@@ -235,10 +235,12 @@ static void describe_last_oom(struct neap_supervise *run, const char *path, pid_
 	neap_report_oom_card(&run->last_card, &card);
 	if (run->last_card.failed)
 		neap_buffer_clear(&run->last_card);
+	if (card.step)
+		snprintf(step, sizeof step, "at step %llu", (unsigned long long)card.step);
 	snprintf(evidence->oom_text, sizeof evidence->oom_text,
-		 "process %d asked for %s%s%s with %s free on the device, at step %llu", pid,
+		 "process %d asked for %s%s%s with %s free on the device, %s", pid,
 		 neap_size_format(card.requested_bytes, asked), card.tag[0] ? " for " : "", card.tag,
-		 neap_size_format(card.device_free_bytes, free_text), (unsigned long long)card.step);
+		 neap_size_format(card.device_free_bytes, free_text), step);
 }
 
 static void gather(struct neap_supervise *run, const char *path, pid_t pid, void *context)
