@@ -190,6 +190,27 @@ static void put_process(struct neap_buffer *out, const struct neap_estimate_repo
 			   least < reserved ? "up to " : "", SIZE(reserved));
 }
 
+/* Writes how the first GPU's headroom comes about. */
+static void put_headroom(struct neap_buffer *out, const struct neap_estimate_report *report)
+{
+	size_t i = 0;
+	while (i < report->plan->count && report->verdicts[i].unsupported)
+		i++;
+	if (i == report->plan->count)
+		return;
+	const struct neap_estimate_verdict *verdict = &report->verdicts[i];
+	const struct neap_estimate_gpu *gpu = &report->plan->gpus[i];
+	uint64_t beside = gpu->total_bytes - verdict->needed_bytes - (uint64_t)verdict->headroom_bytes;
+	int64_t left = verdict->headroom_bytes;
+	neap_buffer_text(out, "<p>Of the memory of ");
+	neap_markup_text(out, gpu->name);
+	neap_buffer_format(out,
+			   ", %s, the driver, the context and libraries take up to %s, and PyTorch needs %s: %s is "
+			   "%s.</p>\n",
+			   SIZE(gpu->total_bytes), SIZE(beside), SIZE(verdict->needed_bytes),
+			   SIZE((uint64_t)(left < 0 ? -left : left)), left < 0 ? "missing" : "left");
+}
+
 void neap_estimate_answer(struct neap_buffer *out, const struct neap_estimate_report *report)
 {
 	struct neap_buffer verdict = {0}, gpus = {0};
@@ -198,6 +219,7 @@ void neap_estimate_answer(struct neap_buffer *out, const struct neap_estimate_re
 	neap_answer_begin(out, tone, neap_buffer_string(&verdict));
 	put_process(out, report);
 	neap_markup_report(out, neap_buffer_string(&gpus));
+	put_headroom(out, report);
 	neap_answer_end(out);
 	if (report->fit)
 		put_curve(out, report);

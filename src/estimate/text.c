@@ -586,8 +586,8 @@ void neap_estimate_text(struct neap_buffer *out, const struct neap_estimate_repo
 	neap_estimate_gpus_text(out, report);
 	/* The text explains the table's words here; a page explains them at a touch. */
 	neap_report_wrap(out, "  ",
-			 "headroom: the GPU's memory, less the largest context and the smallest memory in which "
-			 "this run's replay completes");
+			 "headroom: the GPU's memory, less what the driver, the context and libraries may take, and "
+			 "the smallest memory in which this run's replay completes");
 	neap_report_wrap(out, "  ",
 			 "fits: yes, even if everything takes the most that it may; probably, unless what the report "
 			 "names takes more; no, not even if everything takes the least");

@@ -147,7 +147,7 @@ static void put_saving(struct neap_buffer *out, const struct neap_analysis *anal
 				   NEAP_SIZE(item->reserved_peak),
 				   NEAP_SIZE(analysis->whatifs.items[0].reserved_peak));
 	else
-		neap_buffer_text(out, "No setting of the allocator would save 2 % of what was reserved.");
+		neap_buffer_text(out, "No other setting of the allocator would reserve at least 2 % less.");
 	neap_buffer_text(out, " Add --memory SIZE to see whether it fits a device of that size.</p>\n");
 	neap_answer_end(out);
 }

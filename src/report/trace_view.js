@@ -294,6 +294,7 @@ async function show(number) {
 	$("nomap").hidden = device.hasAddresses;
 	$("marks").hidden = !device.marks.kind.some((kind) => kind < 3) && !device.failures.event.length && facts[number].failure[1] < 0;
 	$("steps").hidden = !device.steps.length;
+	$("ranges").hidden = !device.marks.kind.some((kind) => kind === 1 || kind === 2);
 	$("axis").disabled = device.times === null;
 	if (device.times === null) $("axis").value = "event";
 	hovered = pinned = -1;
