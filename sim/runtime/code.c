@@ -43,13 +43,13 @@ struct wrapper {
 
 static struct {
 	pthread_mutex_t lock;
-	const char *names[LIBRARY_NAMES]; /* of stand-ins' kernels that the file has */
+	const char *names[LIBRARY_NAMES]; /* stand-ins' kernels whose names the file has */
 	size_t count;
 	_Atomic unsigned int process; /* grows with each fork, from 1 */
 	_Atomic bool device;          /* the file has that line */
 } code = {.lock = PTHREAD_MUTEX_INITIALIZER, .process = 1};
 
-/* Whether this process writes the file. Its environment decides once. */
+/* Whether this process writes the file. Decided once, by its environment. */
 static bool is_asked(void)
 {
 	static _Atomic int answer; /* 0: not decided; 1: no; 2: yes */
@@ -83,7 +83,7 @@ __attribute__((format(printf, 1, 2))) static void append(const char *format, ...
 	if (fd >= 0) {
 		ssize_t written = write(fd, line, (size_t)length);
 
-		(void)written; /* perhaps the disk is full: the kernel is not counted */
+		(void)written; /* the disk may be full: the kernel is not counted */
 		close(fd);
 	}
 	free(line);
@@ -163,7 +163,8 @@ void code_library(const char *name)
 	pthread_mutex_unlock(&code.lock);
 }
 
-/* The child has loaded nothing, and has a new lock: another thread may have held the old one. */
+/* Called in a forked child, which has loaded nothing. It gets a new lock, because another thread may have held the
+ * old one. */
 static void forked(void)
 {
 	pthread_mutex_init(&code.lock, NULL);

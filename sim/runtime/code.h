@@ -5,14 +5,15 @@
 
 #include <stdatomic.h>
 
-/* A registered kernel. */
+/* A kernel that the program has registered. */
 struct code_kernel {
 	const char *name;             /* mangled; the program's */
 	const void *binary;           /* the fat binary; NULL: not known */
-	_Atomic unsigned int process; /* that wrote its line */
+	_Atomic unsigned int process; /* the process that wrote its line */
 };
 
-/* The fat binary that __cudaRegisterFatBinary was given; NULL: not of the documented form. */
+/* Returns the fat binary that __cudaRegisterFatBinary was given; NULL: the argument has another form than
+ * documented. */
 const void *code_binary(const void *wrapper);
 /* Call when a fat binary was registered. */
 void code_registered(const void *binary);
@@ -20,7 +21,7 @@ void code_registered(const void *binary);
 void code_begin(void);
 /* Call when the program launches the kernel or asks for its properties: both load it. */
 void code_used(struct code_kernel *kernel);
-/* Call when a stand-in launches a kernel of this (static) name. */
+/* Call when a stand-in launches a kernel of this name (static text). */
 void code_library(const char *name);
 
 #endif

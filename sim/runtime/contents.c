@@ -33,8 +33,8 @@ struct piece {
 
 static struct {
 	pthread_mutex_t lock;
-	void *root;  /* of struct piece, for tsearch */
-	bool shared; /* memory of this process has been shared, and may hold bytes that no piece has */
+	void *root;  /* the root of a tree of struct piece, for tsearch */
+	bool shared; /* memory of this process was shared, so it may hold bytes that are in no piece */
 } contents = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Overlapping pieces are "equal": the tree finds any piece that overlaps a range. */
@@ -55,7 +55,7 @@ static struct piece *find(uint64_t start, uint64_t bytes)
 	return node ? *(struct piece **)node : NULL;
 }
 
-/* The lowest piece that overlaps the range. */
+/* Returns the lowest piece that overlaps the range. */
 static struct piece *find_first(uint64_t start, uint64_t bytes)
 {
 	struct piece *piece = find(start, bytes), *earlier;
@@ -65,7 +65,7 @@ static struct piece *find_first(uint64_t start, uint64_t bytes)
 	return piece;
 }
 
-/* A new piece with a copy of `data`, not yet in the tree. NULL: host out of memory. */
+/* Makes a piece with a copy of `data`, which is not in the tree yet. NULL: host out of memory. */
 static struct piece *piece_create(uint64_t start, const void *data, uint64_t bytes)
 {
 	struct piece *piece = malloc(sizeof *piece);
@@ -341,6 +341,7 @@ bool contents_move(uint64_t to, uint64_t from, size_t bytes)
 	return stored;
 }
 
-/* After a fork another thread's lock would stay held in the child: it cannot use CUDA, but may query contents. */
+/* Called in a forked child, where another thread's lock would stay held. The child cannot use CUDA, but may query
+ * contents. */
 static void forked(void) { pthread_mutex_init(&contents.lock, NULL); }
 __attribute__((constructor)) static void watch_forks(void) { (void)pthread_atfork(NULL, NULL, forked); }

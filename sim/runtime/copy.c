@@ -3,10 +3,9 @@
  *   host -> device     stores the bytes                          device -> host   the stored bytes, else zeros
  *   device -> device   likewise, from one range to another       set              one value; zero costs nothing
  *
- * Bytes move at the call. The stream still gets work that takes the copy's time, so later events complete when they
- * should; nothing computes on the bytes meanwhile, so no program can tell the difference. While a stream is
- * capturing, a copy becomes a node and moves nothing: the destination reads as zeros, whether or not the graph was
- * launched.
+ * Bytes move at the call. The stream still gets work that takes the copy's time, so later events complete at the
+ * right time. No kernel reads the bytes meanwhile, so a program sees no difference. While a stream is capturing, a
+ * copy becomes a node and moves nothing: the destination reads as zeros, whether or not the graph was launched.
  *
  * A range that the driver does not know is an invalid value, as in the driver.
  */
@@ -39,7 +38,7 @@ static enum place place_of(const void *pointer)
 	return managed ? PINNED : DEVICE;
 }
 
-/* The places of both sides. The pointers determine them; they must not contradict `kind`. */
+/* Finds the places of both sides from the pointers. They must not contradict `kind`. */
 static int places(const void *to, const void *from, int kind, enum place *ret_to, enum place *ret_from)
 {
 	if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault)
@@ -88,7 +87,7 @@ struct rows {
 	int kind;
 };
 
-/* From the first byte of the first row to the last one of the last. */
+/* Returns the bytes from the first one of the first row to the last one of the last row. */
 static struct neap_sim_touch touch_of(const void *start, size_t pitch, const struct rows *rows, uint32_t use)
 {
 	uint64_t bytes = (rows->height - 1) * pitch + rows->width;
@@ -110,7 +109,7 @@ static void report_copy(const char *name, const struct rows *rows, enum place to
 	values_used(stream, name, touches, count);
 }
 
-/* Some rows of bytes, on a stream; a plain copy is one row. */
+/* Copies rows of bytes on a stream; a plain copy is one row. */
 static int copy_rows(const char *name, const struct rows *rows, CUstream stream, bool wait)
 {
 	enum place to_place, from_place;
@@ -163,7 +162,7 @@ int runtime_cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind, 
 
 int runtime_cudaMemcpyPeer(void *to, int to_device, const void *from, int from_device, size_t bytes)
 {
-	(void)to_device; /* addresses are unified: they identify it */
+	(void)to_device; /* addresses are unified, so the address shows the device */
 	(void)from_device;
 	return copy("cudaMemcpyPeer", to, from, bytes, cudaMemcpyDeviceToDevice, NULL, true);
 }

@@ -2,8 +2,8 @@
  *
  * Each thread has a current device, 0 at first. Its context is the device's primary context. The first call that
  * needs one, or cudaSetDevice (as since CUDA 12), creates it; it lives until cudaDeviceReset or the end of the
- * process. A thread whose first call finds a context of cuCtxCreate current, of a device without a primary context,
- * stays in that one, as documented.
+ * process. If a thread's first call finds a context of cuCtxCreate current, and the device has no primary context,
+ * the thread stays in that context, as documented.
  */
 #include "sim/runtime/code.h"
 #include "sim/runtime/runtime.h"
@@ -21,7 +21,7 @@ static _Thread_local __attribute__((tls_model("initial-exec"))) struct {
 static struct {
 	pthread_mutex_t lock;
 	CUcontext retained[DEVICE_LIMIT];
-	unsigned int epoch; /* grows when a context ends */
+	unsigned int epoch; /* increases when a context ends */
 } contexts = {.lock = PTHREAD_MUTEX_INITIALIZER, .epoch = 1};
 
 int runtime_device(void) { return own.device; }
@@ -57,7 +57,7 @@ static int make_current(int device)
 	return result;
 }
 
-/* Whether the thread has a context of its own current, of cuCtxCreate: the runtime then works in it. */
+/* Whether the thread's current context is one of cuCtxCreate: the runtime then works in it. */
 static bool uses_own_context(int *ret_device)
 {
 	unsigned int flags;

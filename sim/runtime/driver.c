@@ -62,7 +62,7 @@ static const struct neap_sim_calls *simulator(void *library)
 	return get();
 }
 
-/* The simulator calls this when memory becomes shared between processes. With backing=none no bytes are shared: those
+/* The simulator calls this when memory becomes shared between processes. With backing=none no bytes are shared: bytes
  * that another process stored read as zeros here. */
 static void became_shared(const char *call, int by_others)
 {

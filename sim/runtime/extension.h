@@ -1,5 +1,5 @@
 /* sim/runtime/extension.h: kernels of CUDA extensions, which are neither PyTorch's nor NVIDIA's. Like all kernels
- * they do nothing when launched. Only the program knows what they would compute, so each is counted by name (tally.c,
+ * they do nothing when launched. Only the program knows their results, so each is counted by name (tally.c,
  * GAP_KERNEL). */
 #ifndef NEAP_RUNTIME_EXTENSION_H
 #define NEAP_RUNTIME_EXTENSION_H
@@ -17,14 +17,14 @@ struct extension_kernel {
 	char name[EXTENSION_KERNEL];     /* "ns::scale", of _ZN2ns5scaleEPfi */
 };
 
-/* The file of the library (or program) in which `address` lies, and its virtual address there. False: it lies in
- * none, or the file is gone. */
+/* Finds the file of the library or program that has `address`, and its virtual address in the file. False: none has
+ * it, or the file was deleted. */
 bool extension_object(const void *address, char ret_path[EXTENSION_PATH], uint64_t *ret_address);
 
-/* Whether `address` lies in a library (or program) whose kernels are counted. If so, returns its short name. */
+/* Whether `address` lies in a library or program whose kernels are counted. If so, writes its short name. */
 int extension_library(const void *address, char ret_library[EXTENSION_LIBRARY]);
 
-/* The readable part of a C++ symbol, without its arguments. */
+/* Writes the readable part of a C++ symbol, without its arguments. */
 void extension_kernel_name(const char *symbol, char ret_name[EXTENSION_KERNEL]);
 
 #endif

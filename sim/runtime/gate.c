@@ -18,7 +18,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* All further streams share the last number, and may wait for more gates than necessary. */
+/* Further streams share the last number, and may wait for more gates than necessary. */
 #define ORIGIN_LIMIT 32
 
 struct clock {
@@ -28,7 +28,7 @@ struct clock {
 struct gate {
 	struct gate *next;
 	size_t origin;
-	uint64_t number; /* on its origin, from 1 */
+	uint64_t number; /* its number on its origin, from 1 */
 	uint64_t address, bytes;
 	const struct runtime_gate *functions;
 	void *argument;
@@ -40,13 +40,13 @@ static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t opened;
 	struct gate *first, **last; /* closed, the oldest first */
-	struct clock latest;        /* the number of the newest gate of each origin */
+	struct clock latest;        /* by origin, the number of its newest gate */
 	size_t origin_count;
 	struct neap_map origins; /* stream -> number of its origin */
 	struct neap_map clocks;  /* stream or event -> struct clock */
 } gates = {.lock = PTHREAD_MUTEX_INITIALIZER, .opened = PTHREAD_COND_INITIALIZER, .last = &gates.first};
 
-static atomic_bool any; /* there was a gate in this process */
+static atomic_bool any; /* this process has had a gate */
 
 static bool writes_over(const struct gate *gate, uint64_t address, size_t bytes)
 {
@@ -152,7 +152,7 @@ void gate_recorded(CUevent event, CUstream stream)
 
 	if (!atomic_load_explicit(&any, memory_order_acquire))
 		return;
-	forget(event); /* the last record counts */
+	forget(event); /* only the last record counts */
 	pthread_mutex_lock(&gates.lock);
 	clock = stream_clock(stream);
 	if (clock)
@@ -219,13 +219,14 @@ static bool pass(struct gate *gate)
 	bool again;
 
 	if (!take(gate, &again))
-		return false; /* its own function reads */
+		return false; /* the gate's own function reads */
 	if (!again)
 		open_taken(gate);
 	return true;
 }
 
-/* Lock held. Opens the gates that `clock` has seen. It is a copy: the handle's clock may be freed meanwhile. */
+/* Lock held. Opens the gates that `clock` has seen. `clock` is a copy, because the handle's clock may be freed
+ * meanwhile. */
 static void open_seen(struct clock clock)
 {
 	struct gate *gate = gates.first;
@@ -292,7 +293,7 @@ static bool try_seen(struct clock clock)
 			continue;
 		}
 		if (gate->busy)
-			return false; /* another thread waits for it */
+			return false; /* another thread is opening it */
 		gate->busy = true;
 		gate->user = pthread_self();
 		pthread_mutex_unlock(&gates.lock);
@@ -348,7 +349,7 @@ static void supersede(struct gate *gate)
 	pthread_cond_broadcast(&gates.opened);
 }
 
-/* Supersedes the gates that write within the range, and opens the others over it if `all`. */
+/* Supersedes the gates that write within the range. With `all`, opens the other gates over it. */
 static void end_gates(uint64_t address, size_t bytes, bool all)
 {
 	struct gate *gate, *next;
@@ -380,7 +381,7 @@ static void forked(void)
 {
 	pthread_mutex_init(&gates.lock, NULL);
 	pthread_cond_init(&gates.opened, NULL);
-	gates.first = NULL; /* the parent opens them */
+	gates.first = NULL; /* only the parent opens them */
 	gates.last = &gates.first;
 	runtime_keep(KEPT_GATES, false);
 }

@@ -35,7 +35,7 @@ struct variable {
 static struct {
 	pthread_mutex_t lock;
 	struct neap_map kernels;    /* host stub -> struct code_kernel, kept to the end */
-	struct code_kernel *unused; /* of the last array that was allocated */
+	struct code_kernel *unused; /* free entries of the last array that was allocated */
 	size_t unused_count;
 	struct neap_map extensions; /* host stub -> struct extension_kernel, kept to the end: the tally names it */
 	bool has_extensions;
@@ -120,7 +120,7 @@ void __cudaRegisterFunction(void **handle, const char *host, char *device, const
 	pthread_mutex_unlock(&registered.lock);
 }
 
-/* Lock held. 0: no room. */
+/* Takes addresses for a variable. 0: none are left. Lock held. */
 static uint64_t take_address(size_t bytes)
 {
 	uint64_t address;
@@ -197,7 +197,7 @@ int runtime_cudaGetSymbolSize(size_t *bytes, const void *symbol)
 	return runtime_symbol(symbol, &address, bytes);
 }
 
-/* NULL: not registered. Each caller uses the kernel. */
+/* Returns the name of a kernel that the caller uses; NULL: it is not registered. */
 static const char *kernel_name(const void *kernel)
 {
 	struct code_kernel *known;
@@ -351,13 +351,13 @@ int runtime___cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared_b
 
 /* -- resources of kernels ---------------------------------------------------------------------------------------- */
 
-/* The machine code has a kernel's registers and shared memory, but is not read here. These are the figures of a small
- * kernel. Programs derive launch sizes from them, and a few the size of a scratch buffer. */
+/* A kernel's registers and shared memory are in its machine code, which is not read here. These are the figures of a
+ * small kernel. Programs derive launch sizes from them; a few derive the size of a scratch buffer. */
 #define REGISTERS 32
 
-/* The architecture that a kernel is compiled for, derived from the device's. PyTorch is compiled for 8.6, and a
- * device of 8.9 runs that code. CUB asks for this number, and only has kernels for architectures that it was compiled
- * for. */
+/* Returns the architecture for which a kernel is compiled, derived from the device's. PyTorch is compiled for 8.6,
+ * and a device of 8.9 runs that code. CUB asks for this number, and only has kernels for architectures that it was
+ * compiled for. */
 static int compiled_for(int capability) { return capability == 89 ? 86 : capability; }
 
 int runtime_cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *kernel)
@@ -401,7 +401,8 @@ int runtime_cudaFuncSetCacheConfig(const void *kernel, int config)
 
 static int least(int a, int b) { return a < b ? a : b; }
 
-/* Blocks at once on a multiprocessor: the least that its threads, registers, shared memory and slots allow. */
+/* Returns how many blocks fit on a multiprocessor at once: the least that its threads, registers, shared memory and
+ * slots allow. */
 int runtime_cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, const void *kernel, int block_size,
 								   size_t shared_bytes, unsigned int flags)
 {

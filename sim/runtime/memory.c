@@ -165,7 +165,7 @@ static int ask(CUpointer_attribute attribute, const void *pointer, void *ret_val
 	return runtime_cuda.cuPointerGetAttribute(ret_value, attribute, number(pointer));
 }
 
-/* An unknown pointer is not an error: it is ordinary host memory. */
+/* An unknown pointer is not an error: it points to ordinary host memory. */
 int runtime_cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const void *pointer)
 {
 	unsigned int type = 0, managed = 0;
@@ -192,8 +192,8 @@ int runtime_cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, c
 
 /* -- stream-ordered allocation ----------------------------------------------------------------------------------- */
 
-/* In a capture it would become a memory node. The memory that the real driver's graphs take for those is not
- * documented. */
+/* Refuses the call in a capture, where it would become a memory node. How much memory a graph of the real driver
+ * takes for such nodes is not documented. */
 static int refuse_in_capture(const char *function)
 {
 	tally_count(GAP_REFUSED, "cudart", function, 0, 0);
@@ -380,8 +380,8 @@ int runtime_cudaIpcOpenEventHandle(CUevent *event, cudaIpcHandle_t handle)
 
 /* -- managed memory ---------------------------------------------------------------------------------------------- */
 
-/* Managed memory is host memory here, so there is nothing to prefetch. On a GPU, too, the ledger would not know how
- * much of it is on the device. */
+/* Managed memory is host memory here, so there is nothing to prefetch. On a GPU as well, the ledger would not show
+ * how much of it is on the device. */
 static int managed_hint(const void *pointer)
 {
 	struct cudaPointerAttributes attributes;

@@ -28,29 +28,29 @@
 /* The simulated driver's functions and its public calls, opened and initialised (cuInit) at the first use. Returns 0
  * or the error: cudaErrorInsufficientDriver if the libcuda.so.1 of the process is not neap's. */
 int runtime_open(void);
-/* After runtime_open() returned 0; functions that the driver lacks are NULL. */
+/* Valid after runtime_open() has returned 0. Functions that the driver lacks are NULL. */
 extern struct neap_cuda runtime_cuda;
 extern neap_get_proc_address runtime_get_proc_address;
 extern const struct neap_sim_calls *runtime_sim;
 /* False: the device has no bytes (backing=none), so only small contents are kept. */
 bool runtime_keeps_bytes(void);
-/* The first part of the range that is shared with other processes. False: none. */
+/* Finds the first part of the range that is shared with other processes. False: none is. */
 bool runtime_shared(uint64_t address, uint64_t bytes, uint64_t *ret_start, uint64_t *ret_bytes);
 
 /* -- values.c ---------------------------------------------------------------------------------------------------- */
 
-/* Whether the bytes of device memory lie at its addresses: the host computes what kernels would have. */
+/* Whether device memory has its bytes at its addresses, so that the host can compute the results of kernels. */
 bool values_kept(void);
 /* Whether this thread's copies and sets leave device memory as it is. */
 bool values_blind(void);
-/* Whether values come late: then a write that happens at once happens before the work that comes before it. */
+/* Whether streams run their work late. Then a write that happens at once may come before earlier work. */
 bool values_late(void);
-/* Notes that a copy of this thread gave zeros because the thread is blind. */
+/* Notes that a copy of this thread returned zeros because the thread is blind. */
 void values_invented(void);
 /* Notes that an extension's kernel is launched with these arguments: the bytes that it writes are unknown from now
  * on. */
 void values_launched(const char *symbol, void **arguments);
-/* Notes that PyTorch's allocator hands out a block or, with `bytes` below 0, takes one back. */
+/* Notes that PyTorch's allocator allocates a block or, with `bytes` below 0, frees one. */
 void values_block(uint64_t address, int64_t bytes);
 /* As in services.h. */
 enum runtime_known values_known(uint64_t address, size_t bytes, bool large, bool exact);
@@ -61,8 +61,8 @@ void values_used(void *stream, const char *name, const struct neap_sim_touch *to
 
 /* -- exports.c --------------------------------------------------------------------------------------------------- */
 
-/* Explains why the calling thread's current call returns CUDA_ERROR_NOT_SUPPORTED: until the thread's next error,
- * cudaGetErrorString of that code returns this reason. Static text. */
+/* Explains why the calling thread's current call returns CUDA_ERROR_NOT_SUPPORTED: cudaGetErrorString of that code
+ * returns `text` until the thread's next error. Static text. */
 void runtime_explain(const char *text);
 
 /* -- device.c ---------------------------------------------------------------------------------------------------- */
@@ -80,9 +80,9 @@ bool contents_write(uint64_t address, const void *from, size_t bytes);
 void contents_set(uint64_t address, int value, size_t bytes);
 void contents_forget(uint64_t address, size_t bytes);
 bool contents_hold(uint64_t address, size_t bytes);
-/* The range is freed: as forget, but shared bytes stay for the other processes. */
+/* Call when the range is freed. As contents_forget, but shared bytes stay for the other processes. */
 void contents_release(uint64_t address, size_t bytes);
-/* Memory of this process has become shared: moves the stored bytes into the memory itself. */
+/* Call when memory of this process becomes shared: moves the stored bytes into the memory itself. */
 void contents_share(void);
 /* Copies the contents of [from, from + bytes), zeros included, to `to`. The ranges may overlap. */
 bool contents_move(uint64_t to, uint64_t from, size_t bytes);
@@ -94,24 +94,26 @@ void gate_recorded(CUevent event, CUstream stream);
 void gate_waited(CUstream stream, CUevent event);
 void gate_forget_event(CUevent event);
 void gate_forget_stream(CUstream stream);
-/* Opens the gates that must be open before the host continues: of a stream (the null stream: all), an event, a range.
+/* Open the gates that must be open before the host continues: those of a stream (the null stream: all), an event, or
+ * a range.
  */
 void gate_open_stream(CUstream stream);
 void gate_open_event(CUevent event);
 void gate_open_range(uint64_t address, size_t bytes);
-/* For a query: opens the gates that open without blocking. False: a gate stays closed, so the stream or event is not
- * ready. */
+/* For a query: opens the gates that open without blocking. False: a gate is still closed, so the stream or event is
+ * not ready. */
 bool gate_try_stream(CUstream stream);
 bool gate_try_event(CUevent event);
-/* Before the program overwrites the range: supersedes gates that write within it, opens others over it. */
+/* Call before the program overwrites the range: supersedes the gates that write within it, and opens others over
+ * it. */
 void gate_overwrite_range(uint64_t address, size_t bytes);
-/* The range was freed or handed out again: supersedes gates that write within it. Does not block. */
+/* Call when the range was freed or allocated again: supersedes the gates that write within it. Does not block. */
 void gate_free_range(uint64_t address, size_t bytes);
 
 /* -- torch.c ----------------------------------------------------------------------------------------------------- */
 
-/* The kinds of things that a block may have to forget when PyTorch hands it out. While there are none, this costs
- * PyTorch a branch. */
+/* Kinds of data that a block may have to forget when PyTorch allocates it. While there are none, PyTorch pays for one
+ * branch. */
 enum runtime_kept { KEPT_CONTENTS = 1, KEPT_GATES = 2, KEPT_VALUES = 4 };
 void runtime_keep(enum runtime_kept what, bool kept);
 
@@ -126,11 +128,11 @@ int tally_refuse(const char *function);
 
 /* Queues work that does nothing. */
 int runtime_launch(CUstream stream, const char *name, uint64_t duration_ns);
-/* The simulated address and size of a registered __device__ variable. */
+/* Finds the simulated address and the size of a registered __device__ variable. */
 int runtime_symbol(const void *symbol, uint64_t *ret_address, size_t *ret_bytes);
 /* Whether the address is in such a variable. */
 bool runtime_is_variable(const void *pointer);
-/* True while the stream is captured. */
+/* Whether the stream is being captured. */
 bool runtime_capturing(CUstream stream);
 
 /* The implementations: runtime_cudaMalloc and so on. */

@@ -29,7 +29,8 @@ static int launch(void *stream, const char *name)
 	return result == CUDA_SUCCESS ? runtime_launch(stream, name, 0) : result;
 }
 
-/* Does nothing in a blind call: the host computes its results next, and would take the pages again. */
+/* Makes the range read as zeros. Does nothing in a blind call: the host computes its results next, and would need the
+ * pages again. */
 static void forget(uint64_t address, size_t bytes)
 {
 	if (!values_blind())

@@ -11,8 +11,8 @@
  *     +--- libcudart.so.13 (neap) --- libcuda.so.1 (neap's simulator)
  *
  * Contents. No kernel runs, so device memory holds only bytes that a program copied or set there, or a collective
- * brought. Everything else always reads as zeros. libcudart stores those bytes by address, apart from the
- * simulated memory; only bytes of shared memory are in it.
+ * brought. All other memory reads as zeros. libcudart stores those bytes by address, outside the simulated memory;
+ * only the bytes of shared memory are in it.
  *
  * Gates. A call such as ncclAllReduce returns before its peers have called it. This process needs the data only when
  * it synchronises with the stream or reads the destination. A gate is a function that libcudart calls then, once; it
@@ -46,12 +46,12 @@ enum runtime_gap {
 	GAP_KERNEL,    /* a kernel of a CUDA extension, which did nothing */
 };
 
-/* What is known of bytes, if values are computed on the host (values.c). */
+/* How well bytes are known, if the host computes values (values.c). */
 enum runtime_known {
 	KNOWN_NOTHING_COMPUTED, /* values are not computed: only stored bytes count */
 	KNOWN_TRUE,
 	KNOWN_LIKELY,  /* a plausible value */
-	KNOWN_MISSING, /* left out: the bytes mean nothing */
+	KNOWN_MISSING, /* not transferred: the bytes have no meaning */
 };
 
 /* The functions of a gate. Each gets the gate's argument; libcudart holds no lock when it calls one. It calls exactly
@@ -59,9 +59,9 @@ enum runtime_known {
 struct runtime_gate {
 	/* Blocks until the data is there, and stores it. Runs on the thread that synchronises, reads or queries. */
 	void (*open)(void *argument);
-	/* Called instead of `open` if the gate cannot matter: its stream is capturing. */
+	/* Called instead of `open` if the gate has no effect, because its stream is capturing. */
 	void (*drop)(void *argument);
-	/* Whether `open` would not block. */
+	/* Whether `open` would return without blocking. */
 	bool (*ready)(void *argument);
 	/* The program has overwritten the whole destination, or freed it: `open` must not store. When this returns,
 	 * no thread stores there on the gate's behalf. */
@@ -83,26 +83,27 @@ struct runtime_services {
 	bool (*write)(uint64_t address, const void *from, size_t bytes);
 	/* Makes the range read as zeros; leaves it as it is where the thread is blind (struct neap_sim_values). */
 	void (*forget)(uint64_t address, size_t bytes);
-	/* Whether any byte of the range was ever stored: false means that it reads as zeros. Runs the gates over it.
+	/* Whether any byte of the range was ever stored. False: the range reads as zeros. Runs the gates over it.
 	 */
 	bool (*holds)(uint64_t address, size_t bytes);
 
-	/* Returns what is known of the range, once the gates over it have opened: the worst of its bytes.
-	 * KNOWN_MISSING also for data that is not worth moving: `large` says that the call moves much, `exact` that
-	 * these are whole numbers. A library that calls this on the thread of its caller, even for 0 bytes, will
+	/* Returns how well the range is known, once the gates over it have opened: that of its worst byte. Returns
+	 * KNOWN_MISSING also for data that is not worth moving: `large` says that the call moves much data, `exact`
+	 * that the data are whole numbers. If a library calls this on its caller's thread, even for 0 bytes, it must
 	 * `mark` the data that the call brings. */
 	enum runtime_known (*known)(uint64_t address, size_t bytes, bool large, bool exact);
-	/* Sets how well the data that was brought to the range is known. Does nothing if values are not computed. */
+	/* Sets how well the data that a call brought to the range is known. Does nothing if values are not
+	 * computed. */
 	void (*mark)(uint64_t address, size_t bytes, enum runtime_known known);
 
-	/* Puts a gate at the end of `stream`, over the destination [address, address + bytes) (bytes may be 0).
+	/* Adds a gate at the end of `stream`, for the destination [address, address + bytes) (bytes may be 0).
 	 * `functions` is static. False: host out of memory, none of them is called. */
 	bool (*gate)(void *stream, uint64_t address, size_t bytes, const struct runtime_gate *functions,
 		     void *argument);
 	/* Queues work that does nothing on a stream: a kernel of a library. Returns 0 or a CUresult. During a capture
 	 * it becomes a node. */
 	int (*launch)(void *stream, const char *name);
-	/* Reports the memory that the work just queued uses. `name` is static text. */
+	/* Reports the memory that the last queued work uses. `name` is static text. */
 	void (*uses)(void *stream, const char *name, const struct neap_sim_touch *touches, size_t count);
 
 	/* Counts one call. `library` and `function` are static text. low/high: GAP_WORKSPACE only, else 0. */

@@ -85,7 +85,7 @@ void tally_count(enum runtime_gap gap, const char *library, const char *function
 	struct entry *entry;
 
 	if ((gap == GAP_VALUES || gap == GAP_KERNEL) && values_blind())
-		return; /* the host computes them (values.c), and names what it cannot */
+		return; /* the host computes them (values.c), and names the ones that it cannot */
 	pthread_mutex_lock(&tally.lock);
 	entry = find(gap, function, &is_new);
 	if (is_new)
@@ -106,7 +106,8 @@ int tally_refuse(const char *function)
 	return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-/* The child has its own counts, copied by the fork, and a new lock: another thread may have held the old one. */
+/* Called in a forked child. It has a copy of the counts, and gets a new lock, because another thread may have held
+ * the old one. */
 static void forked(void)
 {
 	pthread_mutex_init(&tally.lock, NULL);

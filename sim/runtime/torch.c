@@ -17,7 +17,7 @@
 #define REPORT_NAME      "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE"
 #define DEVICE_TYPE_CUDA 1
 /* If values are computed, a larger block keeps its bytes, as on a GPU: zeroing each would cost more than its kernel.
- * While a thread is blind, a small block keeps them, too: it may have been an input that is still to be read. */
+ * While a thread is blind, a small block keeps its bytes, too: it may be an input that the host has yet to read. */
 #define ZEROED_BYTES 65536
 
 typedef void (*report_function)(void *block, int64_t bytes, size_t allocated, size_t reserved, uint16_t device);
@@ -45,7 +45,7 @@ static void report_nothing(void *block, int64_t bytes, size_t allocated, size_t 
 	(void)device;
 }
 
-/* The first call finds libc10's function. */
+/* Finds libc10's function, at the first call. */
 static void find_next(void *block, int64_t bytes, size_t allocated, size_t reserved, uint16_t device)
 {
 	void *library = dlopen("libc10.so", RTLD_NOW | RTLD_NOLOAD);

@@ -1,11 +1,11 @@
-/* Values: the host computes what PyTorch's kernels would have (src/torch/values.cpp), at the device's addresses.
+/* Values: the host computes the results of PyTorch's kernels (src/torch/values.cpp), at the device's addresses.
  *
  *   an operation   1. blind(1), its CUDA function: allocates, launches kernels that do nothing, copies sizes to the
  *                     host
  *                  2. blind(0), its CPU function, on the same addresses
  *
- * A thread is blind during 1, because its copies would read results that are not computed yet: PyTorch might take a
- * number that another tensor left there for a number of elements, and allocate that much memory.
+ * During step 1 a thread is blind, because its copies would read results that are not computed yet. PyTorch might
+ * take a number that another tensor left there for a number of elements, and allocate that much memory.
  */
 #include "sim/runtime/runtime.h"
 
@@ -25,7 +25,7 @@ bool values_blind(void) { return blind > 0; }
 
 void values_invented(void) { invented++; }
 
-/* An interrupted caller may end a blind phase that it had not begun. */
+/* Ends a blind phase. An interrupted caller may end one that it had not begun. */
 static int see(int on)
 {
 	if (on && blind++ == 0)
@@ -35,7 +35,7 @@ static int see(int on)
 	return invented;
 }
 
-/* A function of the library that computes; NULL: Python does it, which does not know single ranges. */
+/* Returns a function of the library that computes. NULL: Python computes, which does not know single ranges. */
 static void *computing(const char *name) { return dlsym(RTLD_DEFAULT, name); }
 
 enum runtime_known values_known(uint64_t address, size_t count, bool large, bool exact)
@@ -137,7 +137,7 @@ static const struct neap_sim_races *races(void)
 
 bool values_late(void) { return atomic_load(&watched) && runtime_sim->races->delays(); }
 
-/* The number of the program's current place, from the library that asked for races. */
+/* Returns the number of the program's current place, which the library that asked for races assigns. */
 static uint32_t place(void)
 {
 	uint32_t (*number)(void) = NULL;
@@ -154,7 +154,7 @@ void values_used(void *stream, const char *name, const struct neap_sim_touch *to
 	if (!atomic_load_explicit(&watched, memory_order_relaxed) || values_blind())
 		return;
 	uses.stack = place();
-	runtime_sim->races->settle(stream); /* the caller moves the bytes now */
+	runtime_sim->races->settle(stream); /* the caller moves the bytes at once */
 	runtime_sim->races->work(stream, &uses);
 }
 

@@ -1,5 +1,5 @@
-/* Upward advice: see the header. The search relies on "what fits at m fits at m - 1"; where fragmentation breaks
- * that, the answer is a micro-batch that fits and whose successor does not. */
+/* Upward advice: see the header. The search assumes that a micro-batch fits if the next larger one does. If
+ * fragmentation breaks that, the answer is a micro-batch that fits while the next larger one does not. */
 #include "analyze/advice.h"
 
 #include "analyze/saturate.h"
@@ -14,9 +14,9 @@
 #define MICRO_BATCH_MAX (1ull << 32)
 #define ROOM_MAX        (1ull << 45) /* a recording with more is corrupt */
 #define PAGES_MAX       (1ull << 23)
-#define LINE_SHARE      8  /* of the room: the most uncertainty with which a straight line gives advice */
-#define LOOK_AHEAD      16 /* micro-batches above the first that does not fit */
-#define REACH           8 /* times the micro-batch in force: far larger ones take other kernels, with other scratch */
+#define LINE_SHARE      8  /* the part of the headroom up to which a straight line's uncertainty still gives advice */
+#define LOOK_AHEAD      16 /* how many micro-batches above the first that does not fit are tried */
+#define REACH           8  /* at most this many times the micro-batch in force: larger ones may take other kernels */
 #define DEVICES_MAX     64
 #define KEEP_TRIES      16 /* numbers of parts of the batch that are tried */
 
@@ -38,7 +38,7 @@ static void give_none(struct neap_advice *advice, const char *format, ...)
 	va_end(arguments);
 }
 
-/* The least room that the session reported, and its last page size. False: the figures make no sense. */
+/* Finds the least headroom that the session reported, and the last page size. False: the figures make no sense. */
 static bool find_headroom(const struct neap_record *record, uint16_t device, uint64_t *ret_room_bytes,
 			  uint64_t *ret_page_bytes)
 {
@@ -61,9 +61,9 @@ static bool find_headroom(const struct neap_record *record, uint16_t device, uin
 /* Predicts whether a micro-batch fits with kept_back_bytes left unused, and how much it then reserves. */
 struct predictor {
 	const struct neap_step_model *model; /* NULL: by the line */
-	const struct neap_step_model *first; /* the program's first steps, which must fit, too; NULL: not known */
+	const struct neap_step_model *first; /* the program's first steps, which must also fit; NULL: not known */
 	const struct neap_advice_way *way;   /* NULL: neap's own allocator */
-	struct neap_rerun_op *ops;           /* room for the step twice */
+	struct neap_rerun_op *ops;           /* an array with space for the step twice */
 	uint64_t room_bytes, page_bytes, kept_back_bytes;
 	uint64_t most;                                 /* larger micro-batches get no prediction; 0: no bound */
 	double line_fixed, line_sample, line_overhead; /* per sample, the last two */
@@ -143,7 +143,7 @@ static struct prediction predict(struct predictor *predictor, uint64_t micro_bat
 	return predict_parts(predictor, micro_batch, EQUAL);
 }
 
-/* The largest micro-batch that fits, given that `fits` does; MICRO_BATCH_MAX: all that were tried fit. */
+/* Returns the largest micro-batch that fits, given that `fits` does; MICRO_BATCH_MAX: all that were tried fit. */
 static uint64_t search(struct predictor *predictor, uint64_t fits)
 {
 	uint64_t fails = fits;
@@ -161,7 +161,7 @@ static uint64_t search(struct predictor *predictor, uint64_t fits)
 		else
 			fails = middle;
 	}
-	/* By the line, everything above fails: look ahead only with replays, of short steps. */
+	/* The line predicts that everything above fails, so look ahead only with replays, and only of short steps. */
 	bool short_step = predictor->model && predictor->model->step_count <= NEAP_STEP_SHORT;
 	for (uint64_t next = fits + 2; short_step && next <= fits + LOOK_AHEAD && !predictor->failed; next++)
 		if (predict(predictor, next).fits)
@@ -169,7 +169,7 @@ static uint64_t search(struct predictor *predictor, uint64_t fits)
 	return fits;
 }
 
-/* Finds the fewest parts of the batch that fit. The first try nearly always does. */
+/* Finds the smallest number of parts of the batch that fit. The first number tried is nearly always right. */
 static void keep_batch(struct neap_advice *advice, struct predictor *predictor)
 {
 	struct neap_split kept = advice->split;
@@ -245,7 +245,7 @@ static void advise_by_replay(struct neap_advice *advice, const struct neap_step_
 		return;
 	}
 	struct prediction now = predict_parts(&predictor, advice->split.micro_batch, RECORDED);
-	/* Of blocks that no event explains, only the sum is known, not how they lie in pages. */
+	/* For blocks that no event explains, only their sum is known, not their places in pages. */
 	predictor.kept_back_bytes =
 		neap_plus(now.fits ? neap_apart(now.allocated_bytes, model->peak_allocated_bytes) : 0,
 			  model->unknown_bytes ? 2 * page_bytes : 0);
@@ -268,7 +268,7 @@ struct extremes {
 	uint64_t low, peak, reserved, steps;
 };
 
-/* The lowest and highest bytes of the highest step between two instants; the most that any of the steps reserved. */
+/* Finds the lowest and highest bytes of the highest step between two instants, and the most that a step reserved. */
 static struct extremes find_extremes(const struct neap_record *record, uint16_t device, uint64_t from_ns,
 				     uint64_t until_ns)
 {
@@ -335,7 +335,7 @@ static const char *const sources[NEAP_BATCH_SOURCES] = {
 
 static const char *source_name(uint32_t source) { return sources[source < NEAP_BATCH_SOURCES ? source : 0]; }
 
-/* Whether the program's micro-batch is known, if no session told it. */
+/* Whether the program's micro-batch is known, if no session reported it. */
 static bool is_sure(const struct neap_last_settings *settings, struct neap_advice *advice)
 {
 	const struct neap_event_batch *batch = &settings->batch;

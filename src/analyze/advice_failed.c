@@ -1,5 +1,5 @@
 /* analyze/advice_failed.c: advice for a program whose memory ran out before its first whole step. oom_need.c predicts
- * what a step needs from how far the program came, so every sentence says "perhaps". */
+ * a step's need from how far the program came. That is a guess, so every sentence says "perhaps". */
 #include "analyze/advice.h"
 
 #include "analyze/oom_internal.h"
@@ -9,7 +9,7 @@
 
 #define MICRO_BATCH_MAX (1ull << 32)
 
-/* The last failure of the device. False: there is none, or the step's need is not known. */
+/* Reads the device's last failure. False: there is none, or the step's need is not known. */
 static bool read_failure(const struct neap_record *record, uint16_t device, struct neap_oom_card *ret_card)
 {
 	size_t last = SIZE_MAX, count = 0;
@@ -25,7 +25,7 @@ static bool read_failure(const struct neap_record *record, uint16_t device, stru
 	       ret_card->need.scaled_bytes > 0 && ret_card->model.parameter_bytes > 0;
 }
 
-/* The largest micro-batch below the one in force that leaves memory for a step twice as large; 0: none. */
+/* Returns the largest micro-batch below the one in force that leaves memory for a step twice as large; 0: none. */
 static uint64_t find_largest(const struct neap_oom_card *card, uint64_t micro_batch)
 {
 	struct neap_oom_need later = neap_oom_later(&card->need);
@@ -39,7 +39,7 @@ static uint64_t find_largest(const struct neap_oom_card *card, uint64_t micro_ba
 	return fits;
 }
 
-/* By how much to divide a micro-batch that is not known; 0: no divisor that is tried is enough. */
+/* Returns by how much to divide a micro-batch that is not known; 0: none of the divisors that it tries is enough. */
 static unsigned find_divisor(const struct neap_oom_card *card)
 {
 	struct neap_oom_need later = neap_oom_later(&card->need);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OPTIMIZERS "/torch/optim/" /* the folder of PyTorch's own */
+#define OPTIMIZERS "/torch/optim/" /* the folder of PyTorch's own optimizers */
 
 static bool of_optimizer(const void *context, uint32_t tag)
 {

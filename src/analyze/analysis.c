@@ -1,4 +1,4 @@
-/* analyze/analysis.c: runs the parts in the order in which they need one another. */
+/* analyze/analysis.c: runs the parts of an analysis. Each comes after those whose results it needs. */
 #include "analyze/analysis.h"
 
 #include "base/error.h"
@@ -47,7 +47,7 @@ size_t neap_analysis_device(const struct neap_trace *trace)
 	return best == SIZE_MAX ? neap_analysis_busiest(trace) : best;
 }
 
-/* The first event `offset_us` after the first one that has a time. */
+/* Returns the first event at least `offset_us` after the first event that has a time. */
 static uint64_t event_at_time(const struct neap_analysis *analysis, uint64_t offset_us, bool *ret_has_times)
 {
 	struct neap_trace_cursor cursor = neap_trace_events(analysis->trace, analysis->device, 0);
@@ -110,7 +110,7 @@ static enum neap_status count_streams(struct neap_analysis *analysis, struct nea
 	return NEAP_OK;
 }
 
-/* Replays under the trace's own settings; neap's recordings, with neap's allocator. */
+/* Replays under the trace's own settings; a recording of neap's allocator, with that allocator. */
 static enum neap_status replay_own(struct neap_analysis *analysis, const struct neap_analysis_options *options,
 				   struct neap_error *err)
 {
@@ -135,8 +135,8 @@ static struct neap_compiled compiled_peaks(const struct neap_replay_result *repl
 				      .reserved_peak = peak(replay, NEAP_METRIC_RESERVED_BYTES)};
 }
 
-/* Replays without the blocks that were allocated to compile. Blocks that stay are part of the program: constants,
- * say. */
+/* Replays without the blocks that were allocated to compile. Blocks that stay, such as constants, are a part of the
+ * program. */
 static enum neap_status replay_compiled(struct neap_analysis *analysis, const struct neap_analysis_options *options,
 					struct neap_error *err)
 {
@@ -169,7 +169,8 @@ static enum neap_status replay_compiled(struct neap_analysis *analysis, const st
 	if (status)
 		goto out;
 	found = compiled_peaks(&result);
-	/* This replay has no recorded failures: if it reserves more than there was, it tells nothing. */
+	/* This replay has no recorded failures, so if it reserves more than the program did, its peaks mean
+	 * nothing. */
 	found.known = found.requested_peak <= all.requested_peak && found.allocated_peak <= all.allocated_peak &&
 		      found.reserved_peak <= all.reserved_peak &&
 		      (found.requested_peak < all.requested_peak || found.allocated_peak < all.allocated_peak ||
@@ -188,7 +189,7 @@ static enum neap_status examine_peak(struct neap_analysis *analysis, struct neap
 			       err);
 }
 
-/* `replay`: one on a device of this size, without a failure. */
+/* Makes the figures of a fit. `replay`: a replay on a device of this size, without a failure. */
 static struct neap_analysis_fit fit_of(const struct neap_analysis *analysis, const struct neap_replay_result *replay,
 				       uint64_t memory_bytes)
 {
@@ -204,7 +205,7 @@ static struct neap_analysis_fit fit_of(const struct neap_analysis *analysis, con
 	return fit;
 }
 
-/* Predicts a failure on a device with options->memory_bytes. NEAP_ENOENT: there is none, and `fit` is filled. */
+/* Predicts a failure on a device with options->memory_bytes. NEAP_ENOENT: it would not fail, and `fit` is filled. */
 static enum neap_status predict_oom(struct neap_analysis *analysis, const struct neap_trace_parts *parts,
 				    const struct neap_trace_oom_options *options, struct neap_error *err)
 {
@@ -228,7 +229,7 @@ static enum neap_status predict_oom(struct neap_analysis *analysis, const struct
 	return neap_trace_oom_card(parts, &predicted, &analysis->oom, err);
 }
 
-/* Replays under other settings: on the device that ran out, or on one without a bound. */
+/* Replays under other settings, on the device that ran out of memory, or on one without a bound. */
 static enum neap_status replay_others(struct neap_analysis *analysis, const struct neap_analysis_options *options,
 				      struct neap_error *err)
 {

@@ -4,8 +4,8 @@
  *     │        └───── holders, categories at the peak, trends over steps
  *     ├── sites, steps
  *     ├── fragments: the state at the end, and at the peak of reserved memory
- *     └── replays: under its own settings (is the model exact here?); under others, where more than
- *         NEAP_WASTE_MIN of reserved was not asked for, or a request failed
+ *     └── replays: under its own settings (is the model exact here?); under others, if more than NEAP_WASTE_MIN of
+ *         the reserved bytes were never requested, or a request failed
  *
  * Memory: half a byte per event, 9 to 13 per allocation, and a replay's own.
  */
@@ -35,10 +35,10 @@ enum neap_status neap_instant_parse(const char *text, struct neap_instant *ret_i
 struct neap_analysis;
 
 struct neap_analysis_options {
-	size_t device; /* SIZE_MAX: neap_analysis_device's */
+	size_t device; /* SIZE_MAX: the one that neap_analysis_device returns */
 	struct neap_instant from, to;
-	/* Memory of the device that ran out; 0: derive it from the trace. If the trace has no failure: memory of the
-	 * device on which to replay it, where it may fail. */
+	/* The memory of the device that ran out; 0: derive it from the trace. If the trace has no failure: the memory
+	 * of a device on which to replay it, where it may fail. */
 	uint64_t memory_bytes;
 	/* Called before the replays under other settings: all but `oom` and `whatifs` is final then. May be NULL. */
 	void (*answered)(void *context, const struct neap_analysis *analysis);
@@ -47,21 +47,22 @@ struct neap_analysis_options {
 	void *context;
 };
 
-/* The peaks that the program would have had if nothing had been left to compile: those of a replay without the blocks
- * that torch.compile, and the choice among its kernels, allocated and freed. (A program with warm caches takes them.)
+/* The peaks that the program would have had with warm caches, when nothing has to be compiled. They come from a
+ * replay without the blocks that torch.compile, and the choice among its kernels, allocated and freed.
  */
 struct neap_compiled {
-	bool known; /* one of these peaks is lower than the program's */
+	bool known; /* one of these peaks is lower than the program's own */
 	uint64_t requested_peak, allocated_peak, reserved_peak;
 };
 
-/* Whether a trace without a failure fits on the device that was asked about, by replay. */
+/* Whether a trace without a failure fits on the device of the options, by a replay. */
 struct neap_analysis_fit {
-	uint64_t memory_bytes; /* of that device; 0: none was given, or it does not fit */
+	uint64_t memory_bytes; /* the memory of that device; 0: none was given, or the trace does not fit */
 	uint64_t reserved_peak, left_bytes;
 	uint64_t
-		more_steps; /* with a leak: about how many after the trace's end the device is full; 0: no leak, or at
-				once */
+		/* With a leak: about how many steps after the trace's end the device is full; 0: no leak, or it is
+		 * full at once. */
+		more_steps;
 };
 
 struct neap_analysis {
@@ -77,14 +78,15 @@ struct neap_analysis {
 	struct neap_categories categories; /* likewise */
 	struct neap_replay_result replay;  /* under the trace's own settings */
 	struct neap_compiled compiled;
-	uint16_t streams; /* used by allocations of this device */
+	uint16_t streams; /* how many streams allocations of this device use */
 	struct neap_trends trends;
 	struct neap_fragments fragments;         /* at the end */
 	struct neap_fragments fragments_at_peak; /* of reserved memory */
 	struct neap_analysis_fit fit;
 	bool has_oom;
-	struct neap_oom_card oom;    /* of the last one, on the device it failed on */
-	struct neap_whatifs whatifs; /* without a failure, on a device without bound; count 0: nothing to gain */
+	struct neap_oom_card oom; /* of the last failure, on its device */
+	/* Without a failure, on a device without a bound; count 0: nothing can be gained. */
+	struct neap_whatifs whatifs;
 };
 
 /* The caller calls neap_analysis_fini, also after a failure. Errors: NEAP_EINVAL for a device or an instant that is
@@ -92,14 +94,15 @@ struct neap_analysis {
 enum neap_status neap_analyze(const struct neap_trace *trace, const struct neap_analysis_options *options,
 			      struct neap_analysis *ret_analysis, struct neap_error *err);
 void neap_analysis_fini(struct neap_analysis *analysis);
-/* The device with the most events; and the default device: the one that ran out of memory (the last to do so, if
- * several did), else the busiest. */
+/* The first returns the device with the most events. The second returns the default device: the one that ran out of
+ * memory (of several, the last to do so), else the busiest. */
 size_t neap_analysis_busiest(const struct neap_trace *trace);
 size_t neap_analysis_device(const struct neap_trace *trace);
 /* How many requests of a device ran out of memory. */
 uint64_t neap_analysis_failures(const struct neap_trace *trace, size_t device);
 
-/* Whether there was nothing to analyse: the device allocated nothing, or its allocations were not recorded. */
+/* Whether there was nothing to analyse, because the device allocated nothing, or its allocations were not
+ * recorded. */
 static inline bool neap_analysis_empty(const struct neap_analysis *analysis)
 {
 	return analysis->lives.count == 0 && analysis->profile.reserved_peak.reserved == 0;

@@ -9,10 +9,10 @@
 struct span {
 	size_t from;     /* how many steps have ended when it begins */
 	size_t crossed;  /* how many steps end between its begin and its end */
-	bool unseen;     /* begun before the first event */
-	bool before;     /* begun before the first step; false if training had begun before the trace */
-	bool first;      /* begun in the first step */
-	bool freed;      /* its end is in the trace */
+	bool unseen;     /* it began before the first event */
+	bool before;     /* it began before the first step; false if training had begun before the trace */
+	bool first;      /* it began in the first step */
+	bool freed;      /* its free is in the trace */
 	bool long_lived; /* lived "for long", as the header defines it */
 };
 
@@ -86,7 +86,7 @@ static enum neap_category by_frames(const struct neap_sites *sites, const struct
 		return kept ? NEAP_CATEGORY_UNKNOWN : NEAP_CATEGORY_TEMPORARIES;
 	case NEAP_PHASE_KEEPING:
 	case NEAP_PHASE_CHOOSING:
-		if (span->before || life->paired) /* what the line made before the steps, or of the model's sizes */
+		if (span->before || life->paired) /* blocks from before the steps, or with a size of the model's */
 			return NEAP_CATEGORY_UNKNOWN;
 		return span->crossed >= 2 || (kept && sites->phases[life->stack] == NEAP_PHASE_KEEPING)
 			       ? NEAP_CATEGORY_KEPT
@@ -104,7 +104,7 @@ static bool like_companion(const struct span *span)
 	       (span->crossed >= 2 ? span->first : span->crossed == 1 && span->freed);
 }
 
-/* Whether a line of Python asked for it. */
+/* Whether a line of Python requested it. */
 static bool has_line(const struct neap_sites *sites, const struct neap_life *life)
 {
 	const struct neap_trace *trace = sites->trace;
@@ -139,7 +139,7 @@ static int by_size(const void *left, const void *right)
 	return *a < *b ? -1 : *a > *b;
 }
 
-/* Whether a block of the other side has the same size, or half or twice of it, as a copy in 16 bits beside one in
+/* Whether a block of the other side has the same size, or half or twice that size, like a copy in 16 bits of one in
  * 32. */
 static bool has_mate(uint64_t size, const uint64_t *sizes, size_t count)
 {
@@ -165,8 +165,8 @@ static void begin_steps(const struct neap_lives *lives, const struct neap_sites 
 		}
 }
 
-/* Sizes of blocks: that may be parameters; that may be their gradients or optimizer state; of these, what no line of
- * the program's own asked for. */
+/* The sizes of blocks that may be parameters (PARAMETERS); of those that may be their gradients or optimizer state
+ * (COMPANIONS); and of the latter, those that no line of the program itself requested (SURE). */
 enum side { PARAMETERS, COMPANIONS, SURE, SIDES };
 
 struct sizes {
@@ -185,7 +185,8 @@ static void add_sizes(const struct neap_lives *lives, const struct neap_sites *s
 		bool own = has_line(sites, &life) && phase != NEAP_PHASE_BACKWARD;
 		if (like_parameter(&span) || phase == NEAP_PHASE_MODEL)
 			sizes->of[PARAMETERS][sizes->count[PARAMETERS]++] = life.size;
-		/* A batch that the program loads in each step is not paired with data that it loaded before. */
+		/* A batch that the program loads in each step does not go with data that it loaded before the
+		 * steps. */
 		else if (like_companion(&span) && (span.crossed >= 2 || !own))
 			sizes->of[COMPANIONS][sizes->count[COMPANIONS]++] = life.size;
 		if (like_companion(&span) && (!own || phase == NEAP_PHASE_OPTIMIZER))
@@ -200,14 +201,15 @@ static bool has_mate_in(const struct sizes *sizes, enum side side, const struct 
 	return has_mate(life->size, sizes->of[side], sizes->count[side]);
 }
 
-#define REPEATS 3 /* a line that keeps blocks from so many steps makes no part of the model, whatever their sizes */
+#define REPEATS 3 /* a line that keeps blocks from this many steps makes no part of the model, whatever their sizes */
 
-/* By stack: from how many steps after the first blocks were kept over 2 step ends, and the newest of these steps. */
+/* By stack: in how many steps after the first it made blocks that were kept over 2 step ends, and the newest of these
+ * steps. */
 struct kept_steps {
 	size_t count, newest;
 };
 
-/* Whether the block may show that its line keeps what it makes. */
+/* Whether the block's lifetime may show that its line keeps the blocks that it makes. */
 static bool may_show_keeping(const struct neap_sites *sites, const struct span *span, const struct neap_life *life)
 {
 	return span->from > 0 && span->crossed >= 2 && sites->phases[life->stack] == NEAP_PHASE_UNKNOWN &&
@@ -229,7 +231,7 @@ static void count_kept_steps(const struct neap_lives *lives, const struct neap_s
 	}
 }
 
-/* Whether it shows that its line keeps what it makes. */
+/* Whether the block's lifetime shows that its line keeps the blocks that it makes. */
 static bool shows_keeping(const struct neap_sites *sites, const struct span *span, const struct neap_life *life,
 			  const struct sizes *sizes, const struct kept_steps *kept)
 {
@@ -238,8 +240,8 @@ static bool shows_keeping(const struct neap_sites *sites, const struct span *spa
 		(!has_mate_in(sizes, PARAMETERS, life) && !has_mate_in(sizes, SURE, life)));
 }
 
-/* Lines that also made blocks which were freed before two steps had ended. A free in the last step, which did not
- * end, tells nothing: a program that fails frees all on its way out. */
+/* Finds the lines that also made blocks which were freed before two steps had ended. A free in the last step, which
+ * did not end, shows nothing: a program that fails frees all of its blocks. */
 static void find_choosing(const struct neap_lives *lives, struct neap_sites *sites, const struct neap_steps *steps,
 			  uint64_t events)
 {

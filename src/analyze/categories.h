@@ -1,6 +1,6 @@
-/* analyze/categories.h: what memory is for: parameters, gradients, ... each with its evidence. Pure.
+/* analyze/categories.h: the purpose of memory: parameters, gradients, ... each with its evidence. Pure.
  *
- * The first of these rules that gives an answer decides:
+ * The first of these rules that answers decides:
  *
  *   tag        the tag, in a recording of neap
  *   frames     what the program was doing when it allocated (sites.h), and how long the block lived:
@@ -51,7 +51,7 @@ enum neap_category {
 	NEAP_CATEGORY_TEMPORARIES,
 	NEAP_CATEGORY_WORKSPACES,
 	NEAP_CATEGORY_INPUTS, /* batches; by tag only */
-	NEAP_CATEGORY_KEPT,   /* over steps, and neither parameters, gradients nor optimizer state */
+	NEAP_CATEGORY_KEPT,   /* kept over steps, and not parameters, gradients or optimizer state */
 	NEAP_CATEGORY_UNKNOWN,
 	NEAP_CATEGORIES
 };
@@ -63,16 +63,16 @@ struct neap_categories {
 	uint64_t blocks[NEAP_CATEGORIES][NEAP_HOWS];
 };
 
-/* Sets `paired` in each life, for the rules of lifetimes: whether its size goes with that of another block; which
- * lines keep what they make; and where the first step begins, if no mark tells: with the first forward. Call it once,
- * before the other functions. Errors: NEAP_ENOMEM. */
+/* Sets `paired` in each life, for the rules of lifetimes: whether another block has a matching size. Also finds the
+ * lines that keep the blocks that they make, and, if no mark shows it, where the first step begins: at the first
+ * forward. Call it once, before the other functions. Errors: NEAP_ENOMEM. */
 enum neap_status neap_categories_pair(struct neap_lives *lives, struct neap_sites *sites, struct neap_steps *steps,
 				      uint64_t events, struct neap_error *err);
 
 enum neap_category neap_category_of(const struct neap_sites *sites, const struct neap_steps *steps, uint64_t events,
 				    const struct neap_life *life, enum neap_category_how *ret_how);
 
-/* Adds up the categories of the memory live just after `event`; `events`: how many events the device has. */
+/* Adds up the categories of the memory that is live just after `event`. `events`: how many events the device has. */
 void neap_categories_at(const struct neap_lives *lives, const struct neap_sites *sites,
 			const struct neap_steps *steps, uint64_t events, uint64_t event,
 			struct neap_categories *ret_categories);

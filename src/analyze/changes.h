@@ -1,5 +1,5 @@
-/* analyze/changes.h: compares two analyses: which holders have more at the peak of requested memory, and which
- * have less. Pure.
+/* analyze/changes.h: compares two analyses: the holders that have more at the peak of requested memory, and those
+ * that have less. Pure.
  *
  * Holders are the same when they are in the same function of the same file (its last two parts), under the same tag,
  * or of the same size class: lines move when a program is changed.
@@ -23,7 +23,7 @@ static inline int64_t neap_change_bytes(const struct neap_change *change)
 	return (int64_t)change->after_bytes - (int64_t)change->before_bytes;
 }
 
-/* Bytes of a category, whatever the evidence for it. */
+/* Returns the bytes of a category, whatever the evidence for it. */
 uint64_t neap_category_bytes(const struct neap_analysis *analysis, enum neap_category category);
 
 #endif

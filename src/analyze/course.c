@@ -1,4 +1,4 @@
-/* See the header. One pass over the timeline; a step's figures are concluded at its end. */
+/* See the header. One pass over the timeline; a step's figures are complete at its end. */
 #include "analyze/course.h"
 
 #include "analyze/rhythm.h"
@@ -8,8 +8,8 @@
 
 #include <stdlib.h>
 
-#define NEWEST      32 /* the newest steps: their rhythm is looked for */
-#define WHOLE_SHARE 16 /* at least this share of most steps' events make a whole step */
+#define NEWEST      32 /* the newest steps, whose rhythm is searched for */
+#define WHOLE_SHARE 16 /* a whole step has at least this share of the events that most steps have */
 
 /* One kind of level, over all whole steps. */
 struct level {
@@ -56,8 +56,8 @@ static uint64_t events_of(const struct neap_steps *steps, size_t step)
 	return neap_less(steps->ends[step], begin_of(steps, step));
 }
 
-/* The least events of a whole step: a sixteenth of the steps' that most events are in. `events`: room for one of each
- * step. */
+/* Returns the least number of events of a whole step: a sixteenth of the number in the steps that have most of all
+ * events. `events`: an array with an element for each step. */
 static uint64_t find_whole_events(const struct neap_timeline *timeline, const struct neap_steps *steps,
 				  uint64_t *events)
 {
@@ -143,7 +143,8 @@ static void visit(struct walk *walk)
 		if (step == steps->count)
 			break;
 		bool inside = cursor.now.event >= begin_of(steps, step);
-		if (cursor.now.event == 0) { /* the step begins after its first event: before it there was nothing */
+		/* The step begins after its first event, and there was no memory before it. */
+		if (cursor.now.event == 0) {
 			walk->allocated.now = cursor.now.rounded;
 			walk->reserved.now = cursor.now.reserved;
 		}
@@ -154,7 +155,7 @@ static void visit(struct walk *walk)
 			   timed ? (double)(cursor.now.time_us - before.time_us) : 0, inside && is_whole(walk, step));
 		before = cursor.now;
 	}
-	for (; step < steps->count; step++) /* they end after the last event */
+	for (; step < steps->count; step++) /* these steps end after the last event */
 		end_step(walk, step, before.requested);
 }
 
@@ -166,7 +167,8 @@ static struct neap_course_levels conclude(const struct walk *walk, const struct 
 	return (struct neap_course_levels){median(level->swings, walk->whole), neap_to_bytes(mean)};
 }
 
-/* The time of an update, from the times of the steps' ends. `times`: room for one of each. */
+/* Returns the time of an update, from the times at which the steps end. `times`: an array with an element for each
+ * step. */
 static uint64_t find_step_ns(const struct neap_steps *steps, uint64_t *times)
 {
 	size_t count = 0;

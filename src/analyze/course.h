@@ -1,9 +1,9 @@
 /* analyze/course.h: describes a trace's steps: how far memory swings within a step, its mean, how long a step takes,
  * how often it calls the driver, how many micro-batches it has. Pure.
  *
- * The figures are of steps that are whole in the trace. Of three or more the first is left out, since it warms up.
- * The recording of a long run keeps only the net effect of most steps: there a step is whole if it has at least a
- * sixteenth as many events as the steps that most events are in.
+ * The figures are of steps that are whole in the trace. If there are three or more, the first one does not count,
+ * because it warms up. The recording of a long run keeps only the net effect of most steps. In it, a step is whole if
+ * it has at least a sixteenth of the events of the steps that have most of all events.
  */
 #ifndef NEAP_ANALYZE_COURSE_H
 #define NEAP_ANALYZE_COURSE_H
@@ -17,9 +17,10 @@ struct neap_course_levels {
 };
 
 struct neap_course {
-	size_t whole; /* how many steps the figures are of; 0: none, and all members but step_ns are 0 */
+	size_t whole; /* how many steps the figures are from; 0: none, and all members but step_ns are 0 */
 	struct neap_course_levels allocated, reserved; /* reserved: 0 where the timeline does not know it */
-	uint64_t driver_calls, updates;                /* of all whole steps: segments made, grown or given back */
+	/* The driver's calls in all whole steps: segments made, grown or given back. */
+	uint64_t driver_calls, updates;
 	size_t micro_batches; /* of a step, by its rhythm (rhythm.h): median over the newest; 1: no rhythm */
 	uint64_t step_ns;     /* of an update, median over all steps; 0: the trace has no times */
 };
@@ -28,8 +29,8 @@ struct neap_course {
 enum neap_status neap_course_find(const struct neap_timeline *timeline, const struct neap_steps *steps,
 				  struct neap_course *ret_course, struct neap_error *err);
 
-/* How much of the device the process could reserve at least, by the recording; UINT64_MAX: the recording does not
- * say. */
+/* Returns the least headroom of the process on the device, as recorded; UINT64_MAX: the recording does not have
+ * it. */
 uint64_t neap_course_headroom(const struct neap_timeline *timeline);
 
 #endif

@@ -1,5 +1,5 @@
-/* analyze/fragments.c: segments at one instant, block by block. Sums are computed here: those in a file may be
- * wrong. */
+/* analyze/fragments.c: examines segments at one instant, block by block. It computes the sums, because those in a
+ * file may be wrong. */
 #include "analyze/fragments.h"
 #include "analyze/state_at.h"
 #include "base/array.h"
@@ -18,15 +18,15 @@ struct finder {
 	const struct neap_lives *lives;
 	const struct neap_sites *sites;
 	const struct neap_trace_block *blocks;
-	struct neap_map live;     /* address -> index of the life that holds it then, */
-	struct neap_life *living; /* here */
+	struct neap_map live;     /* the address of each live block -> its index in `living` */
+	struct neap_life *living; /* the lives of these blocks */
 	struct neap_fragments *found;
 	const struct neap_trace_event *request; /* NULL: none */
 	uint64_t small_request;
 	uint64_t large_page; /* of expandable segments */
 };
 
-/* How many bytes of a free range in an expandable segment lie in pages that are wholly free. */
+/* Returns how many bytes of a free range in an expandable segment are in pages that are wholly free. */
 static uint64_t whole_pages(const struct finder *finder, const struct neap_trace_segment *segment, uint64_t offset,
 			    uint64_t size)
 {
@@ -79,7 +79,8 @@ static void keep(struct neap_fragments *found, const struct neap_pinned_segment 
 	found->worst[at] = *segment;
 }
 
-/* Blocks serve their own stream and pool, and small requests are kept apart from large ones. */
+/* Finds free memory for the request. Blocks serve only their own stream and pool, and small requests have other
+ * blocks than large ones. */
 static void find_request(struct finder *finder, const struct neap_trace_segment *from, uint64_t largest,
 			 uint64_t free)
 {
@@ -164,7 +165,7 @@ static bool examine_all(struct finder *finder, const struct neap_trace_segment *
 	return ok;
 }
 
-/* Whether nothing happened to memory after `event`: then the file's final state is the state at that instant. */
+/* Whether no memory changed after `event`: then the file's final state is also the state at that instant. */
 static bool is_end(const struct neap_trace *trace, size_t device, uint64_t event)
 {
 	struct neap_trace_cursor cursor = neap_trace_events(trace, device, event + 1);

@@ -1,4 +1,4 @@
-/* analyze/holders.c: lives grouped by a key of 64 bits: kind << 32 | frame. */
+/* analyze/holders.c: groups lives by a key of 64 bits: kind << 32 | frame. */
 #include "analyze/holders.h"
 
 #include "base/array.h"

@@ -1,4 +1,4 @@
-/* analyze/holders.h: who holds the memory at one instant: by line of the program, by tag, or by size. Pure. */
+/* analyze/holders.h: the holders of memory at one instant: lines of the program, tags, or sizes. Pure. */
 #ifndef NEAP_ANALYZE_HOLDERS_H
 #define NEAP_ANALYZE_HOLDERS_H
 
@@ -8,7 +8,7 @@
 enum neap_holder_kind {
 	NEAP_HOLDER_SITE = 1, /* allocated at this line, or under this tag */
 	NEAP_HOLDER_FREED_AT, /* live before the recording, and freed later at this line */
-	NEAP_HOLDER_SIZE,     /* the file does not say where: blocks of this size class */
+	NEAP_HOLDER_SIZE,     /* the file does not have the place: blocks of this size class */
 };
 
 struct neap_holder {
@@ -21,11 +21,11 @@ struct neap_holder {
 	uint64_t example; /* address of the largest */
 };
 
-/* The key that holders are grouped by: the same for the same holder. Never 0. */
+/* Returns the key by which holders are grouped: the same for the same holder. Never 0. */
 uint64_t neap_holder_key(const struct neap_sites *sites, const struct neap_life *life);
 
-/* All holders just after `event` (NEAP_LIFE_BEFORE: before the first), the largest first; free() them. Errors:
- * NEAP_ENOMEM. */
+/* Finds all holders just after `event` (NEAP_LIFE_BEFORE: before the first), the largest first. The caller frees
+ * them. Errors: NEAP_ENOMEM. */
 enum neap_status neap_holders_at(const struct neap_lives *lives, const struct neap_sites *sites, uint64_t event,
 				 struct neap_holder **ret_holders, size_t *ret_count, struct neap_error *err);
 

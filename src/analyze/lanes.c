@@ -1,7 +1,7 @@
 /* Events do not name their session. A step is assigned to the session of its device whose step numbers it continues:
- * if several, the one with the highest number, and among equals the one that has waited longer. A session without a
- * step since a newer one began stepping is over, even without a mark of its end. A step that continues none begins
- * another session: a program without sessions trains again. */
+ * of several, the one with the highest number, and among equals the one that has waited longest. A session is over if
+ * it has had no step since a newer one began to have steps, even if no mark shows its end. A step that continues no
+ * session begins another: a program without sessions trains again. */
 #include "analyze/lanes.h"
 
 #include "base/error.h"
@@ -13,7 +13,7 @@
 struct session {
 	uint16_t device;
 	uint32_t lane;
-	uint64_t last_step, count; /* count: recorded events; `steps` includes steps without one */
+	uint64_t last_step, count; /* count: its recorded events; `steps` also counts steps without one */
 	uint64_t steps;
 	uint64_t first_ns, last_ns; /* of its steps */
 };
@@ -22,7 +22,7 @@ struct finder {
 	const struct neap_record *record;
 	struct session *sessions;
 	size_t count;
-	uint32_t *of; /* by event: its session at first, its lane in the end */
+	uint32_t *of; /* by event: first its session, in the end its lane */
 };
 
 static struct session *begin_session(struct finder *finder, uint16_t device)
@@ -39,7 +39,7 @@ static bool is_over(const struct session *session, const struct session *newest)
 	return session != newest && newest->count > 1 && session->last_ns < newest->first_ns;
 }
 
-/* Which of two sessions the step is more likely to continue. */
+/* Whether the step more likely continues session `a` than `b`. */
 static bool continues_better(const struct session *a, const struct session *b)
 {
 	return a->last_step != b->last_step ? a->last_step > b->last_step : a->last_ns < b->last_ns;
@@ -116,7 +116,7 @@ static void pack(struct finder *finder, struct neap_lanes *lanes)
 enum neap_status neap_lanes_find(const struct neap_record *record, struct neap_lanes *ret_lanes,
 				 struct neap_error *err)
 {
-	size_t capacity = record->journal_count + 1; /* no event begins more than one session */
+	size_t capacity = record->journal_count + 1; /* an event begins at most one session */
 	struct finder finder = {.record = record};
 	struct neap_lanes lanes = {0};
 

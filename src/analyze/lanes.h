@@ -1,8 +1,8 @@
-/* analyze/lanes.h: which steps of a journal belong together. Pure.
+/* analyze/lanes.h: finds which steps of a journal belong together. Pure.
  *
- * A process may train on several devices, and with several sessions at once (a generator and its critic): their steps
- * stand in one journal. Sessions of a device that come one after another are one lane; those that overlap are
- * several.
+ * A process may train on several devices, and with several sessions at once (a generator and its critic). The steps
+ * of all are in one journal. Sessions of a device that run one after another form one lane; sessions that overlap
+ * have a lane each.
  *
  *   device 0   session A  1 2 3 4 5 |                   lane 0: A, then C
  *              session C            | 1 2 3

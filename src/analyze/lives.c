@@ -1,7 +1,7 @@
 /* analyze/lives.c: one pass over the events with a map from address to the life that holds it. If a file has no
- * FREE_REQUESTED (older layouts) or no FREE_COMPLETED (text), the one end stands for both.
+ * FREE_REQUESTED (older layouts) or no FREE_COMPLETED (text), the event that it has stands for both.
  *
- * A life that has not ended is whole, among `open`. Of a life that has ended only this is kept, by its number:
+ * While a life has not ended, all of it is in `open`. After its end only these facts are kept, by its number:
  *
  *   freed         events from its begin to its free;     NEVER, or FAR: in the map far_freed
  *   tails         events from its free to its end;       TAIL_NEVER, or TAIL_FAR: in the map far_end; bit 7: paired
@@ -34,9 +34,11 @@ struct finder {
 	size_t begun, capacity; /* capacity: of the arrays by number */
 	struct open_life *open;
 	size_t open_count, spare;
-	struct neap_map live; /* address -> index << 1 of the open life that holds it; | 1: of the early one */
-	uint64_t own_stacks, same_stacks; /* frees with a stack; those with their allocation's */
-	bool completions;                 /* the trace says when frees completed */
+	/* Address -> the index << 1 of the open life that holds it; | 1: the index of an early one. */
+	struct neap_map live;
+	/* How many frees have a stack, and how many of those have their allocation's. */
+	uint64_t own_stacks, same_stacks;
+	bool completions; /* the trace says when frees completed */
 };
 
 static struct neap_life *find(const struct finder *finder, uint64_t address)
@@ -47,7 +49,7 @@ static struct neap_life *find(const struct finder *finder, uint64_t address)
 	return value & 1 ? &finder->lives.early[value >> 1] : &finder->open[value >> 1].life;
 }
 
-/* Makes the arrays long enough for one more. New memory stays untouched, but for that of stacks. */
+/* Makes the arrays long enough for one more life. New memory stays untouched, except in the array of stacks. */
 static bool reserve(struct finder *finder)
 {
 	struct neap_lives *lives = &finder->lives;
@@ -81,7 +83,7 @@ static bool keep_stack(struct finder *finder, size_t number, uint32_t stack)
 	return !stack || lives->freed_stacks;
 }
 
-/* Keeps the needed members of an open life. */
+/* Packs the members of an open life that are still needed. */
 static bool pack(struct finder *finder, const struct open_life *open)
 {
 	struct neap_lives *lives = &finder->lives;
@@ -116,7 +118,7 @@ static bool begin_life(struct finder *finder, const struct neap_trace_event *eve
 	struct neap_life *held = find(finder, event->address);
 	uint64_t value = 0;
 	size_t index = finder->spare;
-	if (held) { /* its free is missing */
+	if (held) { /* the free of the earlier block is missing */
 		held->end = at;
 		held->freed = held->freed == NEAP_LIFE_AFTER ? at : held->freed;
 		finder->lives.odd++;
@@ -215,7 +217,7 @@ static bool walk(struct finder *finder, const struct neap_trace *trace, size_t d
 	return ok;
 }
 
-/* Sets the stack of a life that is still there. */
+/* Sets the stack of a life that has not ended. */
 static bool set_stack(struct finder *finder, uint64_t address, uint32_t stack)
 {
 	uint64_t value = 0;
@@ -225,7 +227,7 @@ static bool set_stack(struct finder *finder, uint64_t address, uint32_t stack)
 }
 
 /* Adds the blocks that the final state shows live and that have no life yet: they were live before the first event,
- * and stayed. For other blocks, the final state may have the stack that the events lack. */
+ * and stayed. For blocks that have a life, takes the stack from the final state if the events lack it. */
 static bool add_final(struct finder *finder, const struct neap_trace *trace, size_t device)
 {
 	const struct neap_trace_device *info = &trace->devices[device];
@@ -248,7 +250,7 @@ static bool add_final(struct finder *finder, const struct neap_trace *trace, siz
 	return true;
 }
 
-/* Adds one life for the bytes that a recording has lost and that no later event mentions (neap_trace_live_before). */
+/* Adds one life for the bytes that a recording has lost and that no later event names (neap_trace_live_before). */
 static bool add_rest(struct finder *finder, const struct neap_trace *trace, size_t device)
 {
 	struct neap_trace_block *blocks = NULL;
@@ -277,8 +279,9 @@ static bool close_all(struct finder *finder)
 	return ok;
 }
 
-/* If stacks of frees were not asked for, PyTorch gives each free the stack of its allocation. Then no free has a
- * stack of its own, and the frees of blocks from before the trace show where these were allocated. */
+/* Finds out what the stacks of frees mean. If the program did not ask for them, PyTorch gives each free the stack of
+ * its allocation. Then no free has a stack of its own, and the frees of blocks from before the trace show where these
+ * were allocated. */
 static void see_whose_stacks(struct finder *finder)
 {
 	struct neap_lives *lives = &finder->lives;
@@ -338,7 +341,7 @@ struct neap_life_cursor neap_lives_begin(const struct neap_lives *lives, size_t 
 	return cursor;
 }
 
-/* Fills when the life that began with `begin` was freed and ended. */
+/* Sets when the life that began with `begin` was freed, and when it ended. */
 static void unpack_ends(const struct neap_lives *lives, size_t number, struct neap_life *life)
 {
 	uint32_t freed = lives->freed[number];

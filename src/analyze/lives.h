@@ -1,7 +1,7 @@
 /* analyze/lives.h: from events to lives: when each allocation began and ended. Pure.
  *
- * A trace may begin after its process did, and may have lost its first events: an allocation that is freed without
- * having been allocated, or that the file's final state shows live without an event, was there before the beginning.
+ * A trace may begin after its process did, and may have lost its first events: an allocation existed before the trace
+ * if it is freed but never allocated in it, or if the final state has it live but no event allocates it.
  */
 #ifndef NEAP_ANALYZE_LIVES_H
 #define NEAP_ANALYZE_LIVES_H
@@ -16,23 +16,27 @@ struct neap_life {
 	uint64_t address, size; /* size: requested bytes, as in the trace's events */
 	uint64_t begin;         /* the event of its allocation */
 	uint64_t freed;         /* the event in which the program freed it */
-	uint64_t end;           /* from this event on its bytes are reusable: `freed`, or later after record_stream */
-	uint32_t stack;         /* where it was allocated; 0: unknown */
-	uint32_t freed_stack;   /* where it was freed; 0: unknown, or it was not, or the file has its allocation's */
+	/* The event from which on its bytes are reusable: `freed`, or a later one after record_stream. */
+	uint64_t end;
+	uint32_t stack; /* where it was allocated; 0: unknown */
+	/* Where it was freed; 0: it was not, or the place is unknown, or the file has the allocation's stack
+	 * instead. */
+	uint32_t freed_stack;
 	uint16_t stream;
-	bool paired; /* neap_categories_pair found another block of this size that goes with it */
+	bool paired; /* neap_categories_pair found another block with a matching size */
 };
 
 /* All lives of a device: those from before the first event, whole, then one for each ALLOC event, in their order. Of
- * the latter only facts that their events do not have are kept, in some 9 bytes each (13 with stacks of frees), so a
- * cursor visits the lives. The trace is borrowed. */
+ * the latter it keeps only the facts that are not in their events, in some 9 bytes each (13 with stacks of frees). So
+ * a cursor visits the lives. The trace is borrowed. */
 struct neap_lives {
 	const struct neap_trace *trace;
 	size_t device;
 	struct neap_life *early; /* from before the first event */
 	size_t count, before;    /* before: how many are early */
-	uint64_t odd;            /* events that do not fit: freed twice, allocated where something lives */
-	uint64_t *resized;       /* the events of frees whose size differs from their life's, in order */
+	/* How many events do not fit: a block is freed twice, or allocated where another lives. */
+	uint64_t odd;
+	uint64_t *resized; /* the events of frees whose size differs from their life's, in order */
 	size_t resized_count;
 	/* For the other lives, by number: when they were freed and ended, and where; see lives.c. */
 	uint32_t *freed, *freed_stacks;
@@ -57,9 +61,9 @@ struct neap_life_cursor {
 	uint64_t first_event; /* of the device, as the cursor counts */
 };
 
-/* `first`: 0, or lives->before: without the early ones. */
+/* Begins to visit lives. `first`: 0, or lives->before to skip the early ones. */
 struct neap_life_cursor neap_lives_begin(const struct neap_lives *lives, size_t first);
-/* False at the end, and then *ret_life is untouched. */
+/* Returns the next life. False: there is none, and *ret_life is untouched. */
 bool neap_lives_next(struct neap_life_cursor *cursor, struct neap_life *ret_life);
 /* Sets `paired` of the life with this number. */
 void neap_lives_pair(struct neap_lives *lives, size_t number);

@@ -1,5 +1,5 @@
-/* See the header. The bytes by tag are recorded at the session's end, not at the peak. From the end, the
- * allocations and frees since the peak are undone.
+/* See the header. The bytes by tag are recorded at the session's end, not at the peak. So the allocations and frees
+ * since the peak are undone, starting from the end.
  *
  *   allocations   ... ALLOC  ALLOC  FREE  FREE ...   |  mark END, TAG_BYTES
  *                            ^ highest      <----------- live bytes by tag
@@ -30,7 +30,8 @@ void neap_demand_add(struct neap_demand *demand, const char *tag, uint64_t bytes
 	*field = neap_plus(*field, bytes);
 }
 
-/* The leak's tag is not known. Kinds that scale are reduced first, so that the predicted saving is not too large. */
+/* Marks bytes as leaked, when the leak's tag is not known. Kinds that scale are reduced first, so that the predicted
+ * saving is not too large. */
 void neap_demand_leak(struct neap_demand *demand, uint64_t bytes)
 {
 	uint64_t *fields[] = {&demand->activations, &demand->attention, &demand->temporaries, &demand->inputs,
@@ -64,7 +65,7 @@ struct walk {
 	uint64_t step_peak_bytes; /* since the settings last changed */
 };
 
-/* Reads the last session's end; false when there is none. */
+/* Reads the end of the last session. False: there is none. */
 static bool read_end(const struct neap_record *record, struct walk *walk)
 {
 	size_t at = record->journal_count;

@@ -1,5 +1,5 @@
-/* analyze/rhythm.c: tries each place where the first sizes of the step come again as the second micro-batch's
- * beginning, the nearest first. */
+/* analyze/rhythm.c: searches for the beginning of the second micro-batch: each place where the first sizes of the
+ * step repeat is tried, the nearest first. */
 #include "analyze/rhythm.h"
 
 #include "analyze/saturate.h"
@@ -10,14 +10,15 @@
 
 #define HEAD       8   /* allocations that a micro-batch begins with, in this order */
 #define CANDIDATES 256 /* places that are tried */
-#define SLACK      8   /* micro-batches differ in length by at most an eighth: the first makes the gradients */
-#define TOOTH      16  /* a micro-batch that counts takes at least a sixteenth of the step's swing */
+/* Micro-batches differ in length by at most an eighth, since the first one makes the gradients. */
+#define SLACK 8
+#define TOOTH 16 /* a micro-batch takes at least a sixteenth of the step's swing, else it does not count */
 
 struct step {
 	const struct neap_beat *beats;
 	size_t count;
 	uint64_t end_bytes, swing_bytes;
-	uint64_t *left, *right; /* room for the sizes of a micro-batch */
+	uint64_t *left, *right; /* arrays for the sizes of a micro-batch */
 };
 
 static bool begins_at(const struct step *step, size_t place, size_t head)
@@ -71,7 +72,7 @@ static uint64_t highest_in(const struct step *step, size_t from, size_t to)
 	return high;
 }
 
-/* The bytes that were freed within the first micro-batch. */
+/* Returns the bytes that were freed within the first micro-batch. */
 static uint64_t freed_in_first(const struct step *step, size_t length)
 {
 	uint64_t taken = level_at(step, 0);
@@ -99,7 +100,7 @@ static bool falls_back(const struct step *step, size_t length)
 	return rise > 0 && freed && fall >= rise - rise / 2 && rise >= step->swing_bytes / TOOTH;
 }
 
-/* How many micro-batches of about this length follow one another; 1: they are less than half of the step. */
+/* Returns how many micro-batches of about this length follow one another; 1: they are less than half of the step. */
 static size_t count_micro_batches(const struct step *step, size_t length, size_t head)
 {
 	size_t slack = length / SLACK, last = length, found = 2;

@@ -1,4 +1,4 @@
-/* analyze/rhythm.h: how many micro-batches a training step has, by the rhythm of its allocations. Pure.
+/* analyze/rhythm.h: finds how many micro-batches a training step has, by the rhythm of its allocations. Pure.
  *
  *   level         /\        /\        /\
  *               _/  \______/  \______/  \___/\/\_     a step of three micro-batches, then the optimizer
@@ -17,7 +17,7 @@
 /* One allocation of a step. */
 struct neap_beat {
 	uint64_t bytes;  /* as requested */
-	uint64_t before; /* live bytes just before it */
+	uint64_t before; /* the live bytes just before it */
 };
 
 #define NEAP_RHYTHM_BEATS 65536 /* a step with more allocations is not examined */
@@ -25,8 +25,8 @@ struct neap_beat {
 /* `end_bytes`: live when the step ends. Returns 1 if nothing repeats, or if host memory ran out. */
 size_t neap_rhythm_find(const struct neap_beat *beats, size_t count, uint64_t end_bytes);
 
-/* The rhythm of a lane of a recording: the median over its newest steps that are whole in the allocation ring; 1:
- * none. */
+/* Returns the rhythm of a lane of a recording: the median over its newest steps that are whole in the allocation
+ * ring; 1: none. */
 uint64_t neap_rhythm_recorded(const struct neap_record *record, const struct neap_lanes *lanes, size_t lane);
 
 #endif

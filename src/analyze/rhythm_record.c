@@ -1,10 +1,10 @@
-/* analyze/rhythm_record.c: the rhythm of a recording's newest steps. */
+/* analyze/rhythm_record.c: finds the rhythm of a recording's newest steps. */
 #include "analyze/rhythm.h"
 #include "analyze/saturate.h"
 
 #include <stdlib.h>
 
-#define RHYTHMS 32 /* steps that are looked at */
+#define RHYTHMS 32 /* how many steps are examined */
 
 static int by_value(const void *left, const void *right)
 {
@@ -13,7 +13,7 @@ static int by_value(const void *left, const void *right)
 	return a < b ? -1 : a > b;
 }
 
-/* The rhythm of the step that begins at `begin_ns` and ends with the journal's event `end`. */
+/* Returns the rhythm of the step that begins at `begin_ns` and ends with the journal's event `end`. */
 static uint64_t rhythm_of(const struct neap_record *record, uint64_t begin_ns, const struct neap_event *end,
 			  struct neap_beat *beats)
 {

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOK_BACK  4096 /* allocations of other devices, at most */
+#define LOOK_BACK  4096 /* how many allocations of other devices it passes, at most */
 #define FLAT_SHARE 20   /* an amplitude below a twentieth of the peak does not count as fluctuation */
 
 static void raise_to(uint64_t *value, uint64_t candidate)
@@ -78,14 +78,15 @@ static void take_rung(struct neap_run_facts *facts, const struct neap_event *eve
 	take_settings(facts, neap_record_split(event, facts->last_split.ranks), rung->settings.rungs);
 }
 
-/* `main`: the event is from the device whose settings and losses stand for the run. */
+/* Takes the journal's events. `main`: the settings and losses of the event's device stand for the run. */
 static void take_journal(struct neap_run_facts *facts, const struct neap_record *record,
 			 const struct neap_event *event, bool main)
 {
 	switch (event->kind) {
 	case NEAP_EVENT_STEP:
 		raise_to(&facts->peak_allocated_bytes, event->step.peak_bytes);
-		if (main && event->step.number > facts->memory_ends_high_step) /* the forecast was wrong */
+		/* The step shows that the forecast was wrong. */
+		if (main && event->step.number > facts->memory_ends_high_step)
 			facts->memory_ends_step = facts->memory_ends_low_step = facts->memory_ends_high_step = 0;
 		break;
 	case NEAP_EVENT_OOM:
@@ -152,7 +153,7 @@ struct track {
 	const struct neap_record *record;
 	const struct neap_lanes *lanes;
 	size_t lane;
-	uint64_t *scratch; /* for two numbers per event of the journal */
+	uint64_t *scratch; /* an array with two numbers for each event of the journal */
 };
 
 static bool is_step(const struct track *track, size_t i) { return track->lanes->of[i] == track->lane; }
@@ -171,7 +172,7 @@ static uint64_t level_after(const struct neap_event *event)
 	return held ? held->allocated_bytes : 0;
 }
 
-/* Counts rises of at least `swing` that are followed by falls of as much, in the allocations between two instants. */
+/* Counts, in the allocations between two instants, rises of at least `swing` that are followed by an equal fall. */
 static uint64_t count_teeth(const struct track *track, size_t *cursor, uint64_t begin_ns, uint64_t end_ns,
 			    uint64_t swing)
 {
@@ -182,7 +183,7 @@ static uint64_t count_teeth(const struct track *track, size_t *cursor, uint64_t 
 
 	while (*cursor < record->allocation_count && record->allocations[*cursor].time_ns < begin_ns)
 		(*cursor)++;
-	/* The level that the step begins with. */
+	/* Find the level with which the step begins. */
 	for (size_t i = *cursor; i > 0 && *cursor - i < LOOK_BACK && low == UINT64_MAX; i--)
 		if (record->allocations[i - 1].device == device)
 			low = level_after(&record->allocations[i - 1]);
@@ -237,13 +238,13 @@ static void find_fluctuation(struct neap_run_facts *facts, const struct track *t
 	}
 	facts->fluctuation.amplitude_bytes = amplitude;
 	facts->fluctuation.teeth_per_step = seen ? (double)teeth / (double)seen : 0;
-	/* A session has told how many micro-batches its steps have. */
+	/* If there is a session, it has reported how many micro-batches a step has. */
 	uint64_t rhythm = facts->last_split.micro_batch ? 1 : neap_rhythm_recorded(record, track->lanes, track->lane);
 	facts->fluctuation.cause = cause_of(amplitude, facts->peak_allocated_bytes, facts->fluctuation.teeth_per_step,
 					    seen ? (double)ticks / (double)seen : 0, rhythm);
 }
 
-/* Whether low-water marks before this event cannot be compared with later ones: other settings have other marks, and
+/* Whether low-water marks before this event cannot be compared with later ones. Other settings have other marks, and
  * a cleanup for a leak lowers them. */
 static bool floor_changes(const struct neap_event *event)
 {
@@ -255,8 +256,8 @@ static bool floor_changes(const struct neap_event *event)
 struct floor {
 	uint64_t *low, *numbers;
 	size_t count;
-	size_t begin;                  /* of the marks since the floor last changed */
-	size_t longest, longest_begin; /* the longest stretch before, without a change */
+	size_t begin;                  /* where the marks since the last change of the floor begin */
+	size_t longest, longest_begin; /* the longest earlier stretch without a change */
 	uint64_t peak;                 /* of the last step */
 };
 
@@ -277,8 +278,8 @@ static struct neap_leak test_stretch(const struct floor *floor, size_t begin, si
 	return leak;
 }
 
-/* Tests the marks since the floor last changed; if these are too few (rungs were taken as memory ended), those of the
- * longest stretch without a change. */
+/* Tests the marks since the floor last changed. If these are too few (rungs were taken as memory ended), tests those
+ * of the longest stretch without a change. */
 static struct neap_leak test_floor(const struct floor *floor, bool restarted, uint64_t device_total_bytes)
 {
 	uint64_t left = !device_total_bytes                ? UINT64_MAX
@@ -295,7 +296,7 @@ static struct neap_leak test_floor(const struct floor *floor, bool restarted, ui
 	return leak;
 }
 
-/* The worse of two trainings that follow one another: the steeper leak; if neither leaks, the later one that was long
+/* Returns the worse of two trainings in a row: the steeper leak; if neither leaks, the later one that was long
  * enough. */
 static struct neap_leak worse_of(const struct neap_leak *before, const struct neap_leak *now)
 {
@@ -329,7 +330,7 @@ static struct neap_leak leak_of(const struct track *track, bool restarted, uint6
 	return worse_of(&leak, &last);
 }
 
-/* Takes the steepest leak of any lane; if none leaks, the main lane's figures. */
+/* Finds the steepest leak of any lane; if none leaks, takes the main lane's figures. */
 static void find_leak(struct neap_run_facts *facts, struct track track, uint64_t device_total_bytes)
 {
 	bool found = false;
@@ -344,9 +345,10 @@ static void find_leak(struct neap_run_facts *facts, struct track track, uint64_t
 	}
 }
 
-#define DEVICES_KEPT 256 /* ordinals within a process; freed bytes of higher ones may be counted twice */
+#define DEVICES_KEPT 256 /* ordinals within a process; bytes freed on higher ones may be counted twice */
 
-/* Bytes that a cleanup freed, and that the process had reserved again by the device's next cleanup, count once. */
+/* Counts the bytes that cleanups freed. Bytes that the process had reserved again by the device's next cleanup count
+ * once. */
 static void count_freed(struct neap_run_facts *facts, const struct neap_record *record)
 {
 	const struct neap_event_cleanup *before[DEVICES_KEPT] = {NULL}; /* the device's last cleanup */
@@ -383,7 +385,7 @@ static const char *steps_are(const struct neap_record *record, const struct neap
 	return NULL;
 }
 
-/* The steps of the main lane. */
+/* Counts the steps of the main lane. */
 static void count_steps(struct neap_run_facts *facts, const struct track *track)
 {
 	facts->steps = track->lanes->items[track->lane].steps;
@@ -440,7 +442,7 @@ const struct neap_event_request *neap_run_request(const struct neap_record *reco
 	return request ? neap_event_as_request(request) : NULL;
 }
 
-/* The curve: points handed one by one, in order of time, to `take`. */
+/* The curve. `take` gets its points one by one, in order of time. */
 struct curve {
 	const struct neap_record *record;
 	uint16_t device;
@@ -470,7 +472,7 @@ static void give_held(struct curve *curve, const struct neap_event *event)
 		give(curve, event->time_ns, held->allocated_bytes, held->reserved_bytes);
 }
 
-/* Gives the allocations from index `next` up to an instant. Returns the next index. */
+/* Passes the allocations from index `next` up to an instant on to `take`. Returns the next index. */
 static size_t give_allocations(struct curve *curve, size_t next, uint64_t until_ns)
 {
 	const struct neap_record *record = curve->record;
@@ -496,7 +498,7 @@ static void each_point(struct curve *curve)
 		if (event->device != curve->device)
 			continue;
 		const struct neap_event_step *step = neap_event_as_step(event);
-		/* The time of a step's peak is not known: draw it in the step's middle. */
+		/* The time of a step's peak is not known, so draw it in the middle of the step. */
 		if (step && record->allocations_lost && previous_ns < ring_ns) {
 			uint64_t middle = previous_ns + (event->time_ns - previous_ns) / 2;
 			uint64_t reserved = step->held.reserved_bytes, peak = step->peak_bytes;
@@ -512,7 +514,7 @@ static void each_point(struct curve *curve)
 	give_allocations(curve, next, UINT64_MAX);
 }
 
-/* The device whose allocated bytes rose highest. */
+/* Returns the device whose allocated bytes rose highest. */
 static uint16_t highest_device(const struct neap_record *record)
 {
 	uint64_t highest = 0;
@@ -558,7 +560,7 @@ static void close_stretch(struct curve *curve)
 	curve->open = false;
 }
 
-/* Keeps the lowest and the highest point of each of room/2 equal stretches of time. */
+/* Keeps the lowest and the highest point of each of capacity / 2 equal stretches of time. */
 static void thin_point(struct curve *curve, const struct neap_curve_point *point)
 {
 	uint64_t stretches = curve->capacity / 2;

@@ -19,11 +19,12 @@ enum neap_fluctuation_cause {
 	NEAP_FLUCTUATION_OTHER,
 };
 
-/* The kind of process, by the last NEAP_EVENT_PROCESS. Without any: a plain one, all else unknown. */
+/* The kind of process, from the last NEAP_EVENT_PROCESS. Without one: a plain process, and all else is unknown. */
 struct neap_run_process {
 	enum neap_process_role role;
 	uint64_t rank, local_rank, ranks, parent; /* UINT64_MAX: unknown */
-	char devices[4 * NEAP_RECORD_NAME_ROOM];  /* UUIDs of those it used, separated by spaces; as many as fit */
+	/* UUIDs of the devices that it used, separated by spaces; as many as fit. */
+	char devices[4 * NEAP_RECORD_NAME_ROOM];
 };
 
 /* Steps, ticks, settings and the loss are those of the lane (lanes.h) with the most steps; the leak is the steepest
@@ -33,16 +34,18 @@ struct neap_run_facts {
 	uint64_t last_step;    /* its number */
 	const char *steps_are; /* if not updates: NEAP_STEP_BATCH or NEAP_STEP_FORWARD; else NULL */
 	uint64_t cleanup_freed_bytes, cleanup_ns;
-	uint64_t cleanup_retaken_bytes; /* freed, but reserved again by the next cleanup: left out above */
-	uint64_t peak_allocated_bytes, peak_reserved_bytes; /* as far as the recording goes back */
+	/* Bytes that were freed, but reserved again by the next cleanup; the figures above exclude them. */
+	uint64_t cleanup_retaken_bytes;
+	uint64_t peak_allocated_bytes, peak_reserved_bytes; /* as far back as the recording goes */
 	struct neap_split first_split, last_split;          /* zero without a session */
-	uint32_t first_rungs, last_rungs;                   /* in force then: bits 1u << enum neap_rung */
-	uint32_t layers;                                    /* of the model; 0: unknown */
-	double last_loss;                                   /* NAN when there was none */
+	/* The rungs in force at the first and at the last split: bits 1u << enum neap_rung. */
+	uint32_t first_rungs, last_rungs;
+	uint32_t layers;  /* of the model; 0: unknown */
+	double last_loss; /* NAN when there was none */
 	struct neap_leak leak;
 	uint64_t restarts; /* how often the process restarted in place */
-	/* The session's own last forecast of where memory ends, and its interval; 0: none, or a step beyond it was
-	 * done. */
+	/* The last forecast of the session itself: the step at which memory ends, and its interval; 0: none, or the
+	 * run went beyond it. */
 	uint64_t memory_ends_step, memory_ends_low_step, memory_ends_high_step;
 	struct neap_run_process process;
 	struct {

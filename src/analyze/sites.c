@@ -1,5 +1,5 @@
-/* analyze/sites.c: a stack takes the answer of its innermost frame, or else of its parent. Parents have lower
- * numbers, so one pass over the tree of calls is enough. */
+/* analyze/sites.c: a stack takes the answer of its innermost frame that has one. A parent's number is lower than its
+ * children's, so one pass over the tree of calls is enough. */
 #include "analyze/sites.h"
 
 #include "base/error.h"
@@ -63,11 +63,12 @@ static enum rank rank_of(const struct neap_trace *trace, const struct neap_trace
 	for (size_t i = 0; plumbing[i]; i++)
 		if (begins(name, plumbing[i]))
 			return RANK_PLUMBING;
-	/* Autograd's threads have no Python frames: the graph's node is the best answer. */
+	/* Autograd's threads have no Python frames, so the graph's node is the best answer. */
 	return strstr(name, "Backward") && strstr(name, "::apply(") ? RANK_NODE : RANK_NATIVE;
 }
 
-/* Functions that return before what they compile runs. Others of these files call compiled code. */
+/* Whether the function returns before the code that it compiles runs. Other functions in these files call compiled
+ * code. */
 static bool compiles(const char *file, const char *name)
 {
 	static const char *const functions[] = {"compile_fx_inner",          "autotune_to_one_config", "_bench",
@@ -78,7 +79,8 @@ static bool compiles(const char *file, const char *name)
 		is_any(name, functions));
 }
 
-/* Functions of a loss, which a program may call outside any module: cross_entropy, mse_loss, ... */
+/* Whether it is a function of a loss, such as cross_entropy or mse_loss, which a program may call outside a
+ * module. */
 static bool is_loss(const char *file, const char *name)
 {
 	return ends(file, "torch/nn/functional.py") && (ends(name, "_loss") || strstr(name, "entropy"));
@@ -174,7 +176,8 @@ void neap_site_text(const struct neap_trace *trace, uint32_t frame, char *ret_te
 	const char *file = neap_trace_text(trace, found->file), *name = neap_trace_text(trace, found->name);
 	const char *tail = file + strlen(file);
 
-	if (!ends(file, ".py") && !begins(file, "<")) { /* a tag, or a C++ function without its arguments */
+	/* Else it is a tag, or a C++ function without its arguments. */
+	if (!ends(file, ".py") && !begins(file, "<")) {
 		snprintf(ret_text, capacity, "%.*s", (int)strcspn(name, "("), name);
 		if (!ret_text[0])
 			snprintf(ret_text, capacity, "%s", name[0] ? name : "?");

@@ -1,10 +1,10 @@
-/* analyze/sites.h: for each stack, the line of the program that allocated, and what the program was doing. Pure.
+/* analyze/sites.h: finds, for each stack, the line of the program that allocated, and the phase of the program. Pure.
  *
- * The line is the innermost Python frame outside torch and Python's own library; without one the innermost Python
- * frame; without one autograd's node, or the innermost frame that is not the allocator's own. In a recording of
- * neap's it is the tag.
+ * The line is the innermost Python frame outside torch and Python's own library. If there is none, it is the
+ * innermost Python frame; else autograd's node, or the innermost frame that is not the allocator's own. In a
+ * recording of neap's it is the tag.
  *
- * What the program was doing follows from names that mean one thing in every program (torch/optim, autograd::Engine,
+ * The phase follows from names that have the same meaning in every program (torch/optim, autograd::Engine,
  * nn.Module._call_impl, functions named forward, backward or step, losses of nn.functional, cuBLAS's workspaces,
  * Dynamo's and Inductor's compilers), the innermost first.
  */
@@ -21,10 +21,11 @@ enum neap_phase {
 	NEAP_PHASE_OPTIMIZER,
 	NEAP_PHASE_ZERO_GRAD,
 	NEAP_PHASE_WORKSPACE,
-	NEAP_PHASE_THREAD, /* in a thread without Python: of autograd, but it may also make a library's workspace */
+	NEAP_PHASE_THREAD,    /* in a thread without Python: autograd's, which may also make a library's workspace */
 	NEAP_PHASE_COMPILING, /* torch.compile, and the timing of kernels to choose from */
-	NEAP_PHASE_KEEPING,   /* a line of the program's own that keeps what it makes, for all that is seen; */
-	NEAP_PHASE_CHOOSING,  /* one that keeps some of it; both are set by categories.h */
+	/* A line of the program itself that keeps the blocks that it makes, as far as the trace shows. */
+	NEAP_PHASE_KEEPING,
+	NEAP_PHASE_CHOOSING, /* a line that keeps some of them; categories.h sets both */
 };
 
 struct neap_sites {
@@ -38,7 +39,7 @@ enum neap_status neap_sites_make(const struct neap_trace *trace, struct neap_sit
 				 struct neap_error *err);
 void neap_sites_fini(struct neap_sites *sites);
 
-/* Whether the stack names a line: autograd's threads have none. */
+/* Whether the stack has a line: autograd's threads have none. */
 static inline bool neap_has_line(const struct neap_sites *sites, uint32_t stack)
 {
 	return stack > 0 && sites->phases[stack] != NEAP_PHASE_THREAD;

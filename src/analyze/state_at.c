@@ -1,6 +1,6 @@
 /* analyze/state_at.c: keeps ranges of reserved addresses, sorted and without overlap, then lays blocks into them. A
- * hostile file may map a range twice, or allocate outside of any segment: a range that begins in a mapped one is
- * ignored, one that runs into a mapped one is cut, and a block outside is left out. */
+ * hostile file may map a range twice, or allocate outside of any segment: it ignores a range that begins in a mapped
+ * one, cuts a range that extends into a mapped one, and omits blocks outside of segments. */
 #include "analyze/state_at.h"
 
 #include "base/array.h"
@@ -19,7 +19,7 @@ struct ranges {
 
 static uint64_t end_of(const struct neap_trace_segment *segment) { return segment->address + segment->size; }
 
-/* The first range that ends above `address`. */
+/* Returns the index of the first range that ends above `address`. */
 static size_t find(const struct ranges *ranges, uint64_t address)
 {
 	size_t low = 0, high = ranges->count;
@@ -102,7 +102,7 @@ static bool take_away(struct ranges *ranges, uint64_t address, uint64_t size)
 static bool grows(uint8_t kind) { return kind == NEAP_TRACE_SEGMENT_ALLOC || kind == NEAP_TRACE_SEGMENT_MAP; }
 static bool shrinks(uint8_t kind) { return kind == NEAP_TRACE_SEGMENT_FREE || kind == NEAP_TRACE_SEGMENT_UNMAP; }
 
-/* The pages of a recording's allocator are small in either class. */
+/* Applies an event of a segment. The pages of neap's allocator count as small in either class. */
 static bool apply(struct ranges *ranges, const struct neap_trace *trace, const struct neap_trace_event *event,
 		  bool undo)
 {
@@ -117,7 +117,7 @@ static bool apply(struct ranges *ranges, const struct neap_trace *trace, const s
 								     event->kind == NEAP_TRACE_SEGMENT_UNMAP});
 }
 
-/* Undoes the events of segments after `event`, the last one first. */
+/* Undoes the events of segments after `event`, from the last one back. */
 static bool undo_events(const struct neap_trace *trace, size_t device, uint64_t event, struct ranges *ranges)
 {
 	struct neap_trace_cursor cursor = neap_trace_events(trace, device, event + 1);
@@ -191,7 +191,7 @@ static void lay_out(struct neap_state *state, const struct neap_trace_block *liv
 			next++;
 		for (; next < count && live[next].address < end; next++) {
 			struct neap_trace_block block = live[next];
-			if (block.address < at) /* overlaps the block before: an odd file */
+			if (block.address < at) /* it overlaps the block before: the file is odd */
 				continue;
 			if (block.address > at)
 				push(state, segment,

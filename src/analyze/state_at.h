@@ -1,8 +1,8 @@
 /* analyze/state_at.h: a device's segments and blocks at one instant of a trace, from its events. Pure.
  *
- * If the file has the state at its end, the events of segments after the instant are undone from it; else the events
- * up to the instant are applied. Blocks are the live allocations, each rounded up to 512 bytes; bytes between them
- * are free. A text trace has no addresses, and a recording that has lost its beginning does not know all segments.
+ * If the file has the state at its end, it undoes the events of segments after the instant; else it applies those up
+ * to the instant. Blocks are the live allocations, each rounded up to 512 bytes; bytes between them are free. A text
+ * trace has no addresses, and a recording that has lost its beginning does not know all segments.
  */
 #ifndef NEAP_ANALYZE_STATE_AT_H
 #define NEAP_ANALYZE_STATE_AT_H

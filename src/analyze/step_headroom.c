@@ -1,4 +1,4 @@
-/* analyze/step_headroom.c: which steps can stand in for the one that failed:
+/* analyze/step_headroom.c: finds steps that can stand in for the one that failed:
  *
  *   SPLIT ... STEP STEP STEP | OOM  RUNG split  STEP STEP  RUNG split  STEP  RUNG other
  *            same settings   |                 other micro-batches           no more
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 
 #define PLAIN_PAGE_BYTES (2 * NEAP_MIB)
-#define ROOM_MAX         (1ull << 45) /* a recording that says more lies */
+#define ROOM_MAX         (1ull << 45) /* a recording with a larger figure is wrong */
 
 static bool of_device(const struct neap_record *record, size_t i, uint16_t kind, uint16_t device)
 {
@@ -31,7 +31,7 @@ static uint64_t page_of(const struct neap_record *record, uint16_t device)
 	return page_bytes <= (1ull << 30) && !(page_bytes & (page_bytes - 1)) ? page_bytes : PLAIN_PAGE_BYTES;
 }
 
-/* The settings in force at the failure. False: the recording has no training session. */
+/* Finds the settings in force at the failure. False: the recording has no training session. */
 static bool settings_at(const struct neap_record *record, size_t oom, struct neap_last_settings *settings)
 {
 	const uint16_t device = record->journal[oom].device;
@@ -49,7 +49,7 @@ static bool settings_at(const struct neap_record *record, size_t oom, struct nea
 	return settings->split.micro_batch > 0 && settings->split.micro_batch < 1ull << 32;
 }
 
-/* The next stretch after `from` whose settings differ in the split alone. False: there is none. */
+/* Finds the next stretch after `from` whose settings differ only in the split. False: there is none. */
 static bool next_stretch(const struct neap_record *record, size_t *from, struct neap_last_settings *settings)
 {
 	size_t i = *from + 1;
@@ -141,7 +141,8 @@ static enum neap_status measure(const struct neap_record *record, const struct n
 	free(ops);
 	if (status)
 		return status;
-	/* For blocks in no event, only the sum is known: add pages for them, and the peak that the model misses. */
+	/* Only the sum of blocks without an event is known: add pages for them, and the part of the peak that the
+	 * model misses. */
 	uint64_t page = search.rerun.page_bytes ? search.rerun.page_bytes : PLAIN_PAGE_BYTES;
 	uint64_t unexplained = neap_apart(as_it_was.peak_allocated_bytes, model->peak_allocated_bytes);
 	uint64_t margin = neap_plus(unexplained, model->unknown_bytes ? 2 * page : 0);

@@ -1,11 +1,11 @@
-/* analyze/step_model.c: one step of a recording, taken apart.
+/* analyze/step_model.c: splits one step of a recording into its operations.
  *
  *   ring       | ... allocs and frees ... | alloc free alloc ... free | ... | frees at the end of the run |
  *                                         ^ STEP n-1                  ^ STEP n
  *                base: live at STEP n-1     the step
  *
  * A block that was allocated before the ring begins becomes known when it is freed, at the latest at the end of the
- * program. Of blocks that are never freed, only the sum is known, from the allocated bytes in each event. A block
+ * program. For blocks that are never freed only the sum is known, from the allocated bytes in each event. A block
  * counts as freed when its free has completed: only then can it be reused. */
 #include "analyze/step_model.h"
 
@@ -18,7 +18,7 @@
 
 #define PASSES  3
 #define STAYS   UINT32_MAX /* never freed */
-#define LONGEST 65536      /* operations of the first steps */
+#define LONGEST 65536      /* operations that the first steps may have */
 #define FIRST   3          /* how many steps neap_step_model_first takes */
 #define GONE    UINT64_MAX /* a live block that was allocated after the step began */
 
@@ -27,22 +27,23 @@ struct block {
 	uint32_t stream;
 	uint32_t slot;
 	bool dead;
-	size_t op;           /* of a block of the step: its allocation */
-	uint32_t born, gone; /* how many steps ended before its allocation, and before its free or STAYS */
+	size_t op;           /* of a block of the step: the index of its allocation */
+	uint32_t born, gone; /* how many steps ended before its allocation, and before its free; or STAYS */
 };
 
 struct builder {
 	const struct neap_record *record;
 	const struct neap_last_settings *settings;
 	uint64_t begin_ns, end_ns;
-	uint64_t smaller_ns;  /* from here on the step's micro-batches have a sample less */
+	uint64_t smaller_ns;  /* from this time on the step's micro-batches have one sample less */
 	struct neap_map live; /* address -> index of its block, or GONE */
-	struct block *blocks; /* the base's first, then the step's: room for one per event and one for the unknown */
+	/* The blocks of the base, then those of the step: one for each event, and one for the unknown bytes. */
+	struct block *blocks;
 	size_t block_count, base_count;
 	struct neap_rerun_op *ops;
 	struct neap_step_size *sizes;
 	size_t op_count;
-	bool opened, survived; /* the step freed a block of the base; a block of the step outlived it */
+	bool opened, survived; /* the step freed a block of the base; a block of the step is live at its end */
 };
 
 static bool ours(const struct builder *builder, const struct neap_event *event)
@@ -51,7 +52,7 @@ static bool ours(const struct builder *builder, const struct neap_event *event)
 	       (event->kind == NEAP_EVENT_ALLOC || event->kind == NEAP_EVENT_FREE_COMPLETED);
 }
 
-/* The first allocation after an instant. */
+/* Returns the index of the first allocation after an instant. */
 static size_t first_after(const struct neap_record *record, uint64_t time_ns)
 {
 	size_t low = 0, high = record->allocation_count;
@@ -66,8 +67,8 @@ static size_t first_after(const struct neap_record *record, uint64_t time_ns)
 	return low;
 }
 
-/* Whether the step between these two events of the journal has all its allocations. If only the net effect of some
- * steps was kept, those that do not come near their peak are such. */
+/* Whether the recording has all allocations of the step between these two events of the journal. If it keeps only the
+ * net effect of some steps, the allocations of such a step do not come near its peak. */
 static bool window_is_whole(const struct neap_record *record, const struct neap_event *begin,
 			    const struct neap_event *end)
 {
@@ -85,7 +86,7 @@ static bool window_is_whole(const struct neap_record *record, const struct neap_
 	return !record->thinned_steps || highest >= end->step.peak_bytes - end->step.peak_bytes / 10;
 }
 
-/* The step to take: its beginning and its end, as indices of the journal. */
+/* Chooses the step, as the indices of its first and last event in the journal. */
 static bool find_step(const struct neap_record *record, const struct neap_last_settings *settings, size_t *ret_begin,
 		      size_t *ret_end)
 {
@@ -102,7 +103,7 @@ static bool find_step(const struct neap_record *record, const struct neap_last_s
 		    (event->kind == NEAP_EVENT_RUNG || event->kind == NEAP_EVENT_SPLIT))
 			previous = i;
 		if (event->kind == NEAP_EVENT_OOM)
-			previous = SIZE_MAX; /* what follows is the rest of a step */
+			previous = SIZE_MAX; /* the next one is only the rest of a step */
 		if (event->kind != NEAP_EVENT_STEP)
 			continue;
 		if (previous != SIZE_MAX && event->step.peak_bytes >= highest &&
@@ -123,7 +124,7 @@ static bool add_block(struct builder *builder, const struct neap_event *event, u
 	struct block *block = &builder->blocks[builder->block_count];
 	uint64_t former;
 
-	/* The free of the block before was lost, but it happened: its address is used again. */
+	/* The free of the earlier block was lost, but it happened, because its address is used again. */
 	if (event->kind == NEAP_EVENT_ALLOC && neap_map_get(&builder->live, from->address, &former) && former != GONE)
 		builder->blocks[former].dead = true;
 	*block = (struct block){.address = from->address,
@@ -135,7 +136,7 @@ static bool add_block(struct builder *builder, const struct neap_event *event, u
 	return event->kind != NEAP_EVENT_ALLOC || neap_map_put(&builder->live, from->address, *ret_index);
 }
 
-/* The blocks that are live when the step begins. False: no host memory. */
+/* Finds the blocks that are live when the step begins. False: no host memory. */
 static bool find_base(struct builder *builder)
 {
 	const struct neap_record *record = builder->record;
@@ -154,7 +155,7 @@ static bool find_base(struct builder *builder)
 		else if (neap_map_remove(&builder->live, event->allocation.address, &value)) {
 			if (value != GONE && event->time_ns <= builder->begin_ns)
 				builder->blocks[value].dead = true;
-		} else if (event->time_ns > builder->begin_ns) { /* allocated before the ring begins */
+		} else if (event->time_ns > builder->begin_ns) { /* it was allocated before the ring begins */
 			good = add_block(builder, event, &index);
 		}
 	}
@@ -168,8 +169,8 @@ static int by_address(const void *left, const void *right)
 	return a < b ? -1 : a > b;
 }
 
-/* Keeps the live blocks in order of address, and adds one block for the bytes that no event explains. False: the
- * blocks add up to more than was allocated. */
+/* Sorts the live blocks by address, and adds one block for the bytes that no event explains. False: the blocks
+ * together have more bytes than were allocated. */
 static bool settle_base(struct builder *builder, uint64_t level, uint64_t *ret_known)
 {
 	size_t kept = 0;
@@ -204,7 +205,7 @@ static bool never_scales(const char *tag)
 	       !strcmp(tag, "workspace");
 }
 
-/* The time between two instants at which the micro-batches became smaller; UINT64_MAX: they did not. */
+/* Returns when, between two instants, the micro-batches became smaller; UINT64_MAX: they did not. */
 static uint64_t find_smaller(const struct neap_record *record, const struct neap_last_settings *settings,
 			     uint64_t begin_ns, uint64_t end_ns)
 {
@@ -239,9 +240,9 @@ static struct neap_step_size guess(const struct builder *builder, const struct n
 	return (struct neap_step_size){.sample = bytes / samples, .smaller = smaller};
 }
 
-/* In PyTorch's own allocator gradients have no tag. A block that a step leaves counts as one if it is as large as a
- * block that was there before the last step and stays (a parameter, its state). Neither kind scales. False: no host
- * memory. */
+/* Makes gradients not scale. In PyTorch's own allocator they have no tag. A block that a step leaves counts as a
+ * gradient if it is as large as a block from before the last step that stays (a parameter, or its state). Neither
+ * kind scales. False: no host memory. */
 static bool keep_gradients(struct builder *builder, uint32_t last)
 {
 	struct neap_map sizes = {0};
@@ -260,7 +261,7 @@ static bool keep_gradients(struct builder *builder, uint32_t last)
 	return ok;
 }
 
-/* The end of the first step of the device after an event of the journal; NULL: there is none. */
+/* Finds the end of the device's first step after an event of the journal; NULL: there is none. */
 static const struct neap_event *next_step(const struct builder *builder, size_t *index)
 {
 	const struct neap_record *record = builder->record;
@@ -320,7 +321,8 @@ static bool take_step(struct builder *builder)
 
 /* From two splits. */
 
-/* How an allocation's size depends on the micro-batch, from its sizes at two; false: not in whole bytes per sample.
+/* Finds how an allocation's size depends on the micro-batch, from its sizes with two splits. False: not by whole
+ * bytes per sample.
  */
 static bool solve(uint64_t more, uint64_t size_more, uint64_t less, uint64_t size_less,
 		  struct neap_step_size *ret_size)
@@ -338,7 +340,7 @@ struct pair_search {
 	const struct neap_record *record;
 	const struct neap_last_settings *settings;
 	/* Allocations in order: `earlier` under the previous split, `later` in the step. The step's smaller
-	 * micro-batches come last, and later_count leaves them out. */
+	 * micro-batches come last, and later_count does not include them. */
 	const struct neap_event_allocation **earlier, **later;
 	size_t earlier_count, later_count;
 };
@@ -352,7 +354,7 @@ static bool pair_fits(const struct pair_search *search, size_t earlier, size_t l
 		     b->requested_bytes, ret_size);
 }
 
-/* How many allocations from `offset` on match those of the step. */
+/* Returns how many allocations from `offset` on match those of the step. */
 static size_t run_length(const struct pair_search *search, size_t offset)
 {
 	struct neap_step_size size;
@@ -364,7 +366,7 @@ static size_t run_length(const struct pair_search *search, size_t offset)
 	return length;
 }
 
-/* A size that was seen at both splits under one tag is known, unless two pairs disagree about it. */
+/* Learns sizes: a size that both splits have under one tag is known, unless two pairs disagree about it. */
 static bool learn(const struct pair_search *search, struct neap_step_model *model)
 {
 	size_t best = 0, longest = 0;
@@ -378,7 +380,7 @@ static bool learn(const struct pair_search *search, struct neap_step_model *mode
 			best = offset;
 		}
 	}
-	if (longest < 4) /* could be chance */
+	if (longest < 4) /* fewer could match by chance */
 		return false;
 	for (size_t i = 0, alloc = 0; i < model->step_count; i++) {
 		const struct neap_rerun_op *op = &model->ops[model->base_count + i];
@@ -408,7 +410,7 @@ static bool learn(const struct pair_search *search, struct neap_step_model *mode
 	return learned;
 }
 
-/* Learns from the last allocations with the split before, up to its failure or its end. */
+/* Learns from the last allocations with the split before, up to that split's failure or end. */
 static bool learn_from_before(const struct builder *builder, struct neap_step_model *model)
 {
 	const struct neap_record *record = builder->record;
@@ -446,7 +448,7 @@ static bool learn_from_before(const struct builder *builder, struct neap_step_mo
 	return learned;
 }
 
-/* Allocated bytes when the step begins. Not every event of the journal has them. */
+/* Returns the allocated bytes when the step begins, which not every event of the journal has. */
 static uint64_t level_at(const struct builder *builder, size_t begin)
 {
 	const struct neap_record *record = builder->record;

@@ -1,7 +1,7 @@
-/* analyze/step_settings.c: which split was in force, and since when. */
+/* analyze/step_settings.c: finds which split was in force, and since when. */
 #include "analyze/step_model.h"
 
-/* The device of the last session: other devices' sessions do not count. */
+/* Returns the device of the last session: the sessions of other devices do not count. */
 static uint16_t last_device(const struct neap_record *record)
 {
 	for (size_t i = record->journal_count; i-- > 0;)
@@ -22,7 +22,7 @@ static void take_found(const struct neap_record *record, uint16_t only, struct n
 		if (!batch || (only != UINT16_MAX && event->device != only))
 			continue;
 		settings->many_devices |= settings->found && event->device != settings->device;
-		/* The first event makes the settings known; it changes none. */
+		/* The first event makes the settings known, but changes none. */
 		bool changed = settings->batch.micro_batch && batch->micro_batch != settings->batch.micro_batch;
 		if (settings->found && event->device != settings->device)
 			continue;
@@ -35,7 +35,7 @@ static void take_found(const struct neap_record *record, uint16_t only, struct n
 						      .ranks = batch->ranks ? batch->ranks : 1};
 		if (__builtin_mul_overflow(settings->split.micro_batch, settings->split.accumulate,
 					   &settings->split.batch))
-			settings->split.micro_batch = UINT64_MAX; /* makes no sense: the advice says so */
+			settings->split.micro_batch = UINT64_MAX; /* no sensible number: the advice reports that */
 	}
 }
 
@@ -51,7 +51,7 @@ bool neap_last_settings(const struct neap_record *record, struct neap_last_setti
 		    (event->kind != NEAP_EVENT_RUNG || event->rung.rung == NEAP_RUNG_STOP))
 			continue;
 		struct neap_split next = neap_record_split(event, settings.split.ranks);
-		/* Only a rung that changed the split alone shows how sizes depend on it. */
+		/* Only a rung that changed nothing but the split shows how sizes depend on it. */
 		bool same_program = event->kind == NEAP_EVENT_RUNG && event->rung.rung == NEAP_RUNG_SPLIT;
 		settings.before = same_program ? settings.split : (struct neap_split){0};
 		settings.before_since_ns = settings.since_ns;

@@ -1,4 +1,4 @@
-/* analyze/steps.c: ranges repeat if their names are equal once numbers are replaced. */
+/* analyze/steps.c: two ranges have the same name if their names are equal once numbers are replaced. */
 #include "analyze/steps.h"
 
 #include "base/error.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NAMES 64 /* different names that are counted */
+#define NAMES 64 /* how many different names are counted */
 
 /* "epoch 3 step 17" -> "epoch # step #" */
 static void stem_of(const char *name, char ret_stem[64])
@@ -24,13 +24,13 @@ static void stem_of(const char *name, char ret_stem[64])
 	ret_stem[length] = '\0';
 }
 
-/* Names that speak of steps come before those that do not: layers end more often than steps. */
+/* Whether the name is about steps. Such names come first: layers end more often than steps. */
 static bool speaks_of_steps(const char *stem)
 {
 	return strstr(stem, "step") || strstr(stem, "Step") || strstr(stem, "iter") || strstr(stem, "Iter");
 }
 
-/* The stem with the most ends of ranges; "" when none has two. */
+/* Finds the stem with the most ends of ranges; "" if none has two. */
 static void find_stem(const struct neap_trace *trace, const struct neap_trace_device *device, char ret_stem[64])
 {
 	char stems[NAMES][64], stem[64];
@@ -134,7 +134,7 @@ uint64_t neap_steps_updates(const struct neap_steps *steps, size_t i)
 		return steps->midway ? 0 : steps->numbers[0];
 	if (steps->numbers[i] > steps->numbers[i - 1])
 		return steps->numbers[i] - steps->numbers[i - 1];
-	return steps->numbers[i] == 1; /* the first step of another training */
+	return steps->numbers[i] == 1; /* it is the first step of another training */
 }
 
 size_t neap_steps_before(const struct neap_steps *steps, uint64_t event)
@@ -150,7 +150,7 @@ size_t neap_steps_before(const struct neap_steps *steps, uint64_t event)
 	return low;
 }
 
-/* The end of the training that begins with that step: the next training counts its steps from 1 again. */
+/* Returns the end of the training that begins with this step: the next training counts its steps from 1 again. */
 static size_t training_end(const struct neap_steps *steps, size_t begin)
 {
 	size_t end = begin + 1;

@@ -1,9 +1,9 @@
-/* analyze/steps.h: where a trace's training steps end. Pure.
+/* analyze/steps.h: finds where a trace's training steps end. Pure.
  *
- * Taken from marks of steps (the session's, `s` of a text trace); else from ranges that repeat under one name but for
- * numbers ("iter 0", "iter 1", ...; "Optimizer.step#AdamW.step"): the name with the most ends, at least two; one that
- * speaks of steps or iterations before one that does not. Steps that ended before the first event (of a recording
- * that has lost its oldest allocations: the first allocation that it kept) do not count.
+ * The ends come from marks of steps (the session's, `s` of a text trace); else from ranges whose names differ only in
+ * numbers ("iter 0", "iter 1", ...; "Optimizer.step#AdamW.step"). It takes the name with the most ends, at least two;
+ * names about steps or iterations come before others. Steps that ended before the first event (of a recording that
+ * has lost its oldest allocations: the first allocation that it kept) do not count.
  */
 #ifndef NEAP_ANALYZE_STEPS_H
 #define NEAP_ANALYZE_STEPS_H
@@ -12,8 +12,8 @@
 
 struct neap_steps {
 	uint64_t *ends;     /* by order: a step ends before this event of the device */
-	uint64_t *numbers;  /* of each step, in its training: not every step has a mark. In the same memory */
-	uint64_t *times_us; /* of the ends; 0: the trace has no times. Likewise */
+	uint64_t *numbers;  /* the number of each step in its training; a step may lack a mark. In the same memory */
+	uint64_t *times_us; /* when each step ended; 0: the trace has no times. In the same memory */
 	size_t count;
 	uint64_t first_begin; /* the first step begins before this event; UINT64_MAX: not known */
 	bool midway;          /* training had begun before the first event: steps had ended, or events were lost */
@@ -29,15 +29,15 @@ void neap_steps_fini(struct neap_steps *steps);
  * emptyings of the cache come before it. Else 0. */
 uint64_t neap_steps_first_kept(const struct neap_trace *trace, size_t device);
 
-/* If several trainings follow one another: the steps of the longest one; and the steps before `event` of the last
- * training that began before it. Both borrow. */
+/* If several trainings follow one another: the first returns the steps of the longest one, the second the steps
+ * before `event` of the last training that began before it. Both borrow. */
 struct neap_steps neap_steps_longest(const struct neap_steps *steps);
 struct neap_steps neap_steps_last(const struct neap_steps *steps, uint64_t event);
 
-/* How many updates step `i` stands for: those since the mark before it. 0: not known. */
+/* Returns how many updates step `i` stands for, which are those since the mark before it. 0: not known. */
 uint64_t neap_steps_updates(const struct neap_steps *steps, size_t i);
 
-/* How many steps have ended when `event` happens. */
+/* Returns how many steps have ended when `event` happens. */
 size_t neap_steps_before(const struct neap_steps *steps, uint64_t event);
 
 #endif

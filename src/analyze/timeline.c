@@ -4,7 +4,7 @@
  *
  * Nearly every event changes a level by its own size, or not at all, which takes two bits for each level:
  *
- *   NONE   PLUS: by the event's size   MINUS: likewise, down   ODD: by what `odd` says of this event
+ *   NONE   PLUS: by the event's size   MINUS: the same, down   ODD: as `odd` has it for this event
  */
 #include "analyze/timeline.h"
 #include "analyze/saturate.h"
@@ -21,8 +21,8 @@ enum { NONE, PLUS, MINUS, ODD };
 static bool grows(uint8_t kind) { return kind == NEAP_TRACE_SEGMENT_ALLOC || kind == NEAP_TRACE_SEGMENT_MAP; }
 static bool shrinks(uint8_t kind) { return kind == NEAP_TRACE_SEGMENT_FREE || kind == NEAP_TRACE_SEGMENT_UNMAP; }
 
-/* Bytes reserved before the first event: the final state with the events undone. If the file has no final state: the
- * fewest that keep the total from going below zero. */
+/* Finds the bytes reserved before the first event: the final state with all events undone. If the file has no final
+ * state: the least that keeps the total from going below zero. */
 static void find_start(struct neap_timeline *timeline)
 {
 	const struct neap_trace_device *device = &timeline->trace->devices[timeline->device];
@@ -50,7 +50,7 @@ static unsigned change_of(const struct neap_timeline *timeline, uint64_t event, 
 	return timeline->changes[event / 2] >> (4 * (event % 2) + level) & 3u;
 }
 
-/* Sets an event's change of a level. A second change of the same level makes it odd. */
+/* Notes that an event changes a level. A second change of the same level makes the event odd. */
 static void set_change(struct neap_timeline *timeline, uint64_t event, unsigned level, unsigned change)
 {
 	unsigned shift = 4 * (unsigned)(event % 2) + level;

@@ -1,8 +1,8 @@
 /* analyze/timeline.h: a device's memory after each event of a trace. Pure.
  *
  *   requested   sum of the sizes that the program asked for, until their bytes are reusable
- *   rounded     the same as the settings round them, until the program frees them: PyTorch's "allocated", less what
- *               blocks are larger than asked because their rest could not be split off
+ *   rounded     the same as the settings round them, until the program frees them: PyTorch's "allocated", without
+ *               the rests of blocks that could not be split off
  *   reserved    segments; known where the trace has events of segments or a final state
  *
  * The bytes reserved before the first event follow from the file's final state with all events undone.
@@ -16,10 +16,10 @@
 struct neap_trace_levels {
 	uint64_t requested, rounded, reserved; /* bytes */
 	uint64_t time_us;                      /* 0: the trace has no times */
-	uint64_t event;                        /* just after this one; NEAP_LIFE_BEFORE: before the first */
+	uint64_t event;                        /* just after this event; NEAP_LIFE_BEFORE: before the first one */
 };
 
-/* By how much one event changes each level, all its effects together. */
+/* How much one event changes each level, all its effects together. */
 struct neap_timeline_change {
 	uint64_t event;
 	int64_t requested, rounded;
@@ -48,23 +48,24 @@ void neap_timeline_fini(struct neap_timeline *timeline);
 struct neap_timeline_cursor {
 	const struct neap_timeline *timeline;
 	struct neap_trace_cursor events;
-	size_t odd;                    /* the next one */
-	struct neap_trace_event event; /* the last one */
-	struct neap_trace_levels now;  /* after it */
+	size_t odd;                    /* the index of the next odd event */
+	struct neap_trace_event event; /* the last event that was visited */
+	struct neap_trace_levels now;  /* the levels after it */
 };
 
 struct neap_timeline_cursor neap_timeline_begin(const struct neap_timeline *timeline);
-/* False at the end; then nothing has changed. */
+/* Visits the next event. False: there is none, and nothing has changed. */
 bool neap_timeline_next(struct neap_timeline_cursor *cursor);
 
-/* A stretch of events [from, to) in figures. */
+/* Figures of the events [from, to). */
 struct neap_profile {
 	uint64_t from, to;
 	uint64_t kinds[16]; /* how many events of each enum neap_trace_kind */
 	uint64_t first_time_us, last_time_us;
 	struct neap_trace_levels start, end;
-	struct neap_trace_levels requested_peak, rounded_peak, reserved_peak; /* the first instant that was as high */
-	double utilization; /* requested / reserved, the mean over events where reserved is not 0; 0: unknown */
+	/* The levels at the first instant of each peak. */
+	struct neap_trace_levels requested_peak, rounded_peak, reserved_peak;
+	double utilization; /* requested / reserved: the mean over the events where reserved is not 0; 0: unknown */
 };
 
 void neap_profile_take(const struct neap_timeline *timeline, uint64_t from, uint64_t to,

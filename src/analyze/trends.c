@@ -1,4 +1,4 @@
-/* analyze/trends.c: one pass finds each step's levels, one counts the teeth; the lives that cross the steps' ends
+/* analyze/trends.c: one pass finds each step's levels, one counts the teeth; the lives that span the ends of steps
  * show which holders grow. */
 #include "analyze/trends.h"
 
@@ -13,7 +13,8 @@
 #include <string.h>
 
 #define SPREAD_MIN 0.05
-#define CANDIDATES 16 /* holders that are tested for a trend: those that grew most since a third of the steps */
+/* How many holders are tested for a trend: those that grew most after the first third of the steps. */
+#define CANDIDATES 16
 
 static int by_value(const void *left, const void *right)
 {
@@ -27,7 +28,8 @@ static uint64_t median(uint64_t *values, size_t count)
 	return count ? values[count / 2] : 0;
 }
 
-/* If the beginning of the first step is known, levels start there: making the model is not a part of it. */
+/* Finds the levels of each step. If the beginning of the first step is known, its levels start there, because making
+ * the model is not a part of it. */
 static void find_levels(const struct neap_timeline *timeline, const struct neap_steps *steps,
 			struct neap_trends *trends)
 {
@@ -55,7 +57,8 @@ static void find_levels(const struct neap_timeline *timeline, const struct neap_
 		}
 	}
 	for (size_t i = 0; i < steps->count; i++)
-		if (trends->levels[i].low == UINT64_MAX) /* no event in it: as the one before */
+		/* No event is in it: its levels are those of the step before. */
+		if (trends->levels[i].low == UINT64_MAX)
 			trends->levels[i] = i > 0 ? trends->levels[i - 1] : (struct neap_step_levels){0};
 }
 
@@ -79,7 +82,7 @@ static void take_recorded_peaks(const struct neap_timeline *timeline, struct nea
 	*ret_whole = whole;
 }
 
-/* How often the level falls and rises by half the amplitude, per step. */
+/* Counts how often the level falls and rises by half the amplitude, for each step. */
 static double count_teeth(const struct neap_timeline *timeline, const struct neap_steps *steps, uint64_t half)
 {
 	struct neap_timeline_cursor cursor = neap_timeline_begin(timeline);
@@ -110,7 +113,7 @@ struct emptyings {
 	uint64_t count;
 	size_t last_step;
 	uint64_t gaps[GAPS],
-		gap_count; /* in steps, between one and the next; of several in one step the first counts */
+		gap_count; /* in steps, from one to the next; of several in one step only the first counts */
 };
 
 static void add_emptying(struct emptyings *found, const struct neap_steps *steps, uint64_t event)
@@ -124,7 +127,7 @@ static void add_emptying(struct emptyings *found, const struct neap_steps *steps
 	found->last_step = step;
 }
 
-/* The gap that four of five gaps have; 0: there is none, or there are too few gaps. */
+/* Returns the gap that four of five gaps have; 0: there is none, or there are too few gaps. */
 static size_t period_of(const struct emptyings *found)
 {
 	for (size_t gap = 1; gap < GAPS && found->gap_count >= 2; gap++)
@@ -133,8 +136,8 @@ static size_t period_of(const struct emptyings *found)
 	return 0;
 }
 
-/* Finds when the cache was emptied. Releases right before a growth do not count: there, a request found the device
- * full. If it is known how much there was, the device really was too full for it. */
+/* Finds when the cache was emptied. Releases right before a growth do not count, because there a request found the
+ * device full. If the device's size is known, it is checked that the device was too full for the request. */
 static void find_emptied(const struct neap_timeline *timeline, const struct neap_steps *steps,
 			 struct neap_trends *trends)
 {
@@ -171,7 +174,7 @@ static void find_emptied(const struct neap_timeline *timeline, const struct neap
 	trends->emptied_period = period_of(found);
 }
 
-/* Who grows */
+/* The holders that grow */
 
 struct growth {
 	uint64_t key;
@@ -184,18 +187,19 @@ static int by_growth(const void *left, const void *right)
 	return (a->bytes < b->bytes) - (a->bytes > b->bytes);
 }
 
-/* The indices [from, to) of the steps at whose end the life holds its bytes. */
+/* Finds the indices [from, to) of the steps at whose end the life holds its bytes. */
 static void steps_of(const struct neap_steps *steps, const struct neap_life *life, size_t *ret_from, size_t *ret_to)
 {
 	*ret_from = life->begin == NEAP_LIFE_BEFORE ? 0 : neap_steps_before(steps, life->begin);
 	*ret_to = life->end == NEAP_LIFE_AFTER ? steps->count : neap_steps_before(steps, life->end);
 }
 
-/* Only blocks that stay beyond the next step's end count as growth: a batch that was read ahead, or a buffer that
- * goes with its step, would be noise. So the last step's end does not count. */
+/* Whether a block counts as growth: it must stay beyond the next step's end. A batch that was read ahead, or a buffer
+ * that lives for a step, would be noise. So the last step's end does not count. */
 static bool stays(size_t from, size_t to) { return to >= from + 2; }
 
-/* The keys that keep more at the end of the last step but one than at a third of them, the most first. */
+/* Finds the keys that keep more at the end of the last step but one than after a third of the steps; the most
+ * first. */
 static bool find_growth(const struct neap_lives *lives, const struct neap_sites *sites,
 			const struct neap_steps *steps, struct growth **ret_growths, size_t *ret_count)
 {
@@ -311,7 +315,7 @@ static bool speaks_of_evaluation(const char *name)
 	return strstr(name, "eval") || strstr(name, "Eval") || strstr(name, "valid") || strstr(name, "Valid");
 }
 
-/* Which steps have a mark of evaluation, or lie in such a range. */
+/* Finds the steps that have a mark of evaluation, or lie in such a range. */
 static void find_evaluated(const struct neap_timeline *timeline, const struct neap_steps *steps, bool *evaluated)
 {
 	const struct neap_trace *trace = timeline->trace;
@@ -325,15 +329,15 @@ static void find_evaluated(const struct neap_timeline *timeline, const struct ne
 			continue;
 		if (mark->kind != NEAP_TRACE_END)
 			since = step;
-		else if (mark->event > 0) /* it ends before that event */
+		else if (mark->event > 0) /* the range ends before that event */
 			step = neap_steps_before(steps, mark->event - 1);
 		for (size_t j = since; j <= step && j < steps->count; j++)
 			evaluated[j] = true;
-		since = step; /* marks are in order: no step is visited for each of them */
+		since = step; /* marks are in order, so no step is visited for each of them */
 	}
 }
 
-/* Whether the steps with evaluation make the peaks differ: without them they hardly do. */
+/* Whether the steps with evaluation make the peaks differ: without them the peaks hardly differ. */
 static bool by_evaluation(const struct neap_timeline *timeline, const struct neap_steps *steps, const double *peaks,
 			  size_t skipped, double spread)
 {
@@ -371,7 +375,7 @@ static bool by_cleanup(const struct neap_step_levels *levels, size_t count, doub
 	return falls > 0 && rises > falls && (double)(highest - lowest) >= spread / 2;
 }
 
-/* The smallest lag at which the peaks, less their median, agree to nine tenths of their own power. */
+/* Returns the smallest lag at which the peaks, minus their median, agree with nine tenths of their own power. */
 static size_t find_period(const double *peaks, size_t count, double middle)
 {
 	for (size_t lag = 2; lag <= count / 3; lag++) {
@@ -387,7 +391,7 @@ static size_t find_period(const double *peaks, size_t count, double middle)
 	return 0;
 }
 
-/* How the steps' peaks differ, apart from a leak. `values`: room for one of each. */
+/* Finds how the steps' peaks differ, apart from a leak. `values`: an array with an element for each step. */
 static void compare_steps(const struct neap_step_levels *levels, size_t count, double *peaks, uint64_t *values,
 			  struct neap_trends *trends, double *ret_differ)
 {
@@ -408,7 +412,7 @@ static void compare_steps(const struct neap_step_levels *levels, size_t count, d
 		trends->period = find_period(peaks, count, middle);
 }
 
-/* `whole`: how many steps have all their events. */
+/* Finds how memory swings. `whole`: how many steps have all their events. */
 static bool find_swing(const struct neap_timeline *timeline, const struct neap_steps *steps, size_t whole,
 		       struct neap_trends *trends)
 {
@@ -431,7 +435,7 @@ static bool find_swing(const struct neap_timeline *timeline, const struct neap_s
 		trends->peak_event = levels[highest].high_event;
 		trends->trough_event = levels[highest].low_event;
 		trends->teeth_per_step = count_teeth(timeline, steps, trends->amplitude_bytes / 2);
-		if (whole > 0) /* the others have no teeth */
+		if (whole > 0) /* only whole steps have teeth */
 			trends->teeth_per_step *= (double)steps->count / (double)whole;
 	}
 	if (ok && trends->spread >= SPREAD_MIN)

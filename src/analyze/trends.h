@@ -1,5 +1,5 @@
-/* analyze/trends.h: a trace over its steps: does memory grow, where, and how does it swing within and across them?
- * Pure.
+/* analyze/trends.h: a trace over its steps: whether and where memory grows, and how it swings within steps and across
+ * them. Pure.
  *
  *   amplitude   median over steps of (highest - lowest requested bytes)
  *   teeth       per step: how often the level falls and rises again by half the amplitude
@@ -17,13 +17,14 @@
 
 struct neap_step_levels {
 	uint64_t high, low;             /* requested bytes within the step */
-	uint64_t high_event, low_event; /* just after these */
+	uint64_t high_event, low_event; /* just after these events */
 };
 
 /* A line (or tag, or size) whose bytes grow with the steps. */
 struct neap_growing {
-	struct neap_holder holder; /* at the last step's end; kind and frame identify it, the rest is how much */
-	struct neap_leak leak;     /* fitted to its bytes at each step's end */
+	/* At the last step's end; kind and frame identify it, the other fields are amounts. */
+	struct neap_holder holder;
+	struct neap_leak leak; /* fitted to its bytes at each step's end */
 };
 
 enum neap_swing {
@@ -31,10 +32,11 @@ enum neap_swing {
 	NEAP_SWING_NONE,         /* amplitude below 5 % of the peak, and the peaks alike */
 	NEAP_SWING_STEP,         /* once per step: forward and backward */
 	NEAP_SWING_ACCUMULATION, /* several teeth per step, or a rhythm (rhythm.h): one per micro-batch */
-	NEAP_SWING_EVALUATION,   /* without the steps with marks of evaluation the peaks differ by less than half */
-	NEAP_SWING_CLEANUP,      /* with the period the lowest levels climb step by step, and fall back at once */
-	NEAP_SWING_PERIODIC,     /* every `period` steps, by something that is not marked */
-	NEAP_SWING_VARIABLE,     /* steps differ without a period: changing shapes */
+	/* The peaks differ, but less than half as much without the steps that have marks of evaluation. */
+	NEAP_SWING_EVALUATION,
+	NEAP_SWING_CLEANUP,  /* with this period the lowest levels rise step by step, and fall at once */
+	NEAP_SWING_PERIODIC, /* every `period` steps, by something without a mark */
+	NEAP_SWING_VARIABLE, /* steps differ without a period: changing shapes */
 };
 
 #define NEAP_GROWING 5
@@ -48,16 +50,17 @@ struct neap_trends {
 	enum neap_swing swing;
 	uint64_t amplitude_bytes, highest_bytes; /* highest: of all steps */
 	double teeth_per_step;
-	double spread; /* (highest - lowest step's peak) / median peak; warm-up and a leak left out */
+	double spread; /* (highest - lowest peak of a step) / median peak, without warm-up and a leak */
 	size_t period; /* 0: none */
-	uint64_t peak_event, trough_event; /* of the step with the highest peak */
+	uint64_t peak_event, trough_event; /* in the step with the highest peak */
 	struct neap_course course;         /* the figures of a step */
-	uint64_t retries;      /* times the cache was given back for a request that found the device full */
-	uint64_t emptied;      /* times the cache was emptied: runs of releases that no growth followed */
-	size_t emptied_period; /* steps from one to the next, nearly always; 0: they vary, or are few */
+	uint64_t retries;      /* how often the cache was given back for a request that found the device full */
+	uint64_t emptied;      /* how often the cache was emptied: runs of releases without a growth after them */
+	size_t emptied_period; /* the steps from one emptying to the next, nearly always; 0: they vary, or are few */
 };
 
-/* The holder that grows most with these steps; ret_growing->holder.kind is 0 if nothing does. Errors: NEAP_ENOMEM. */
+/* Finds the holder that grows most with these steps. ret_growing->holder.kind is 0 if none does. Errors:
+ * NEAP_ENOMEM. */
 enum neap_status neap_trends_grower(const struct neap_lives *lives, const struct neap_sites *sites,
 				    const struct neap_steps *steps, struct neap_growing *ret_growing,
 				    struct neap_error *err);

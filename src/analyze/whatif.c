@@ -28,10 +28,10 @@ static const struct {
 	[NEAP] = {"neap's allocator", NULL, false, NEAP_REPLAY_NEAP},
 };
 #define ROWS (sizeof table / sizeof table[0])
-/* With several workers the longest replays come first, and last the one that another replay may make needless. */
+/* With several workers the longest replays come first. The one that another replay may make needless comes last. */
 static const uint8_t turns[ROWS] = {0, NEAP, SPLIT_128, 3, 1, 2, 6, SPLIT_512};
 
-/* Lower comes first. Without a bound everything fits. */
+/* Returns the rank of a row: a lower one comes first. Without a bound everything fits. */
 static uint64_t order(const struct neap_whatif *item, bool bounded, size_t row)
 {
 	if (item->own)
@@ -94,13 +94,13 @@ bool neap_patience_ended(const struct neap_patience *patience, enum neap_status 
 struct tries {
 	const struct neap_trace *trace;
 	struct neap_patience patience;
-	const struct neap_replay_result *known; /* of the first row, or NULL */
+	const struct neap_replay_result *known; /* the result of the first row, or NULL */
 	struct neap_torch_settings own;
-	bool own_set;    /* the trace came with settings: something to add to, and to leave out */
-	uint64_t plenty; /* for a device without bound: neap's allocator prepares tables for the whole of it */
+	bool own_set;    /* the trace has settings, which other rows add to or omit */
+	uint64_t plenty; /* the size of a device without a bound: neap's allocator makes tables for all of it */
 	struct neap_whatif items[ROWS];
 	/* Of the workers. */
-	atomic_size_t next;      /* in turns */
+	atomic_size_t next;      /* the next index in `turns` */
 	atomic_bool split_known; /* `split` is set: the replay with SPLIT_128's settings */
 	struct neap_replay_result split;
 	atomic_bool failed;
@@ -111,7 +111,7 @@ struct tries {
 
 static bool records_neap(const struct tries *tries) { return neap_trace_of_neap(tries->trace); }
 
-/* Names a row. "with" or "only" tells whether the trace's own settings stay, if it has some. */
+/* Names a row. If the trace has settings of its own, "with" or "only" shows whether they stay. */
 static void name_row(const struct tries *tries, size_t row, struct neap_whatif *item)
 {
 	const char *how = "";
@@ -125,7 +125,7 @@ static void name_row(const struct tries *tries, size_t row, struct neap_whatif *
 	snprintf(item->name, sizeof item->name, "%s%s", how, table[row].name);
 }
 
-/* Keeps the settings of the first replay: the other rows are named and compared by them. */
+/* Keeps the settings of the first replay, which name the other rows and are compared with them. */
 static void take_own(struct tries *tries, const struct neap_replay_result *result)
 {
 	struct neap_torch_settings defaults;
@@ -152,8 +152,8 @@ static void take_result(const struct tries *tries, size_t row, const struct neap
 	item->retries = (uint64_t)result->usage.stats.num_alloc_retries;
 }
 
-/* If no block is as large as the lower of two limits, the higher limit changes nothing either. But a replay that is
- * compared with its recording follows the recording. */
+/* Whether the higher of two limits gives the same result: if no block is as large as the lower limit, neither changes
+ * anything. But a replay that is compared with its recording follows the recording. */
 static bool is_split_alike(const struct tries *tries)
 {
 	return tries->split.largest_bytes < SPLIT_LOWER && !tries->split.match.compared &&
@@ -177,7 +177,8 @@ static enum neap_status replay_row(struct tries *tries, size_t row, const struct
 	replay.policy = item->policy;
 	replay.settings = item->settings;
 	replay.alone = item->alone;
-	replay.go_on = replay.memory_bytes == 0; /* without a bound only requests that failed in the recording fail */
+	/* Without a bound, only requests that failed in the recording fail. */
+	replay.go_on = replay.memory_bytes == 0;
 	if (item->policy == NEAP_REPLAY_NEAP && !replay.memory_bytes)
 		replay.memory_bytes = tries->plenty;
 	return tries->patience.over ? NEAP_ECANCELED : neap_replay(tries->trace, &replay, ret_result, err);
@@ -206,8 +207,8 @@ static enum neap_status try(struct tries *tries, size_t row, struct neap_error *
 	return NEAP_OK;
 }
 
-/* Whether a row without the trace's own settings differs from one with them. A recording has no settings of
- * PyTorch's: for it, only PyTorch's defaults are news. */
+/* Whether a row without the trace's own settings differs from the one with them. A recording has no settings of
+ * PyTorch's, so only PyTorch's defaults differ. */
 static bool is_news(const struct tries *tries, size_t row)
 {
 	return records_neap(tries) ? !*table[row].settings : tries->own_set;
@@ -215,7 +216,7 @@ static bool is_news(const struct tries *tries, size_t row)
 
 static bool is_row(const struct tries *tries, size_t row) { return !table[row].alone || is_news(tries, row); }
 
-/* A worker tries the next row that none has begun, until there is none or one has failed. */
+/* A worker: tries the next row that no worker has begun, until there is none or one has failed. */
 static void *try_rows(void *context)
 {
 	struct tries *tries = context;
@@ -235,8 +236,8 @@ static void *try_rows(void *context)
 	return NULL;
 }
 
-/* Tries all but the first row, with a worker for each processor. With a deadline, one row after another: then time
- * runs out for the last rows. */
+/* Tries all but the first row, with a worker for each processor. With a deadline it tries one row after another, so
+ * that time runs out only for the last rows. */
 static enum neap_status try_others(struct tries *tries, struct neap_error *err)
 {
 	pthread_t workers[ROWS];
@@ -248,7 +249,8 @@ static enum neap_status try_others(struct tries *tries, struct neap_error *err)
 
 	atomic_store(&tries->next, 1);
 	while (count + 1 < most && count + 1 < ROWS &&
-	       pthread_create(&workers[count], NULL, try_rows, tries) == 0) /* else this thread does more of it */
+	       /* Else this thread does more of the work. */
+	       pthread_create(&workers[count], NULL, try_rows, tries) == 0)
 		count++;
 	try_rows(tries);
 	while (count > 0)

@@ -1,5 +1,5 @@
-/* analyze/whatif.h: replays a trace under other settings of the allocator: how much would it have reserved, and
- * would it have completed on the device that ran out? Pure.
+/* analyze/whatif.h: replays a trace under other settings of the allocator: how much it would have reserved, and
+ * whether it would have completed on the device that ran out. Pure.
  *
  * Every figure holds for this trace alone: a longer one, another batch or another order may give others.
  */
@@ -15,42 +15,42 @@ struct neap_whatif {
 	char name[48]; /* "expandable_segments:True", "neap's allocator"; of a recording "PyTorch: max_...";
 			  where the trace has settings of its own, "with max_..." beside them, or "only max_..." */
 	enum neap_replay_policy policy;
-	const char *settings; /* NULL: those of the trace, or of no PyTorch; "": PyTorch's defaults */
-	bool alone;           /* instead of the trace's own settings; else over them */
-	bool own;             /* the trace's own settings: nothing changes */
-	bool active;          /* another name for the trace's own */
-	bool tried;           /* false: time ran out before; the fields below are not set */
+	const char *settings; /* NULL: the trace's, or not a row of PyTorch; "": PyTorch's defaults */
+	bool alone;           /* replaces the trace's own settings; else adds to them */
+	bool own;             /* the row with the trace's own settings, which change nothing */
+	bool active;          /* another name for the trace's own settings */
+	bool tried;           /* false: time ran out before it, and the fields below are not set */
 	bool fits;            /* no request ran out of memory */
 	uint64_t reserved_peak, first_oom_event, driver_calls, retries;
 };
 
 #define NEAP_WHATIFS 8
 struct neap_whatifs {
-	struct neap_whatif items[NEAP_WHATIFS]; /* own first; then what fits, the cheapest to adopt first; then what
-						   does not fit, the least reserved first; the active last. Without a
-						   bound the least reserved first */
+	/* The trace's own first; then those that fit, the cheapest to adopt first; then those that do not, the least
+	 * reserved first; the active one last. Without a bound: the least reserved first. */
+	struct neap_whatif items[NEAP_WHATIFS];
 	size_t count;
-	bool own_set;          /* the trace came with settings of PyTorch's that are not its defaults */
-	uint64_t memory_bytes; /* of the device they were replayed on; 0: no bound */
+	bool own_set;          /* the trace has settings of PyTorch's that are not its defaults */
+	uint64_t memory_bytes; /* the memory of the replayed device; 0: no bound */
 };
 
-/* Limits the time of all replays together: for a supervisor, which has other work to do. */
+/* Limits the time of all replays together, for a supervisor that has other work to do. */
 struct neap_patience {
 	struct neap_deadline deadline;
 	const struct neap_replay_options *asked; /* its progress function is called too */
-	bool over;                               /* set when a replay was stopped for it */
+	bool over;                               /* set when a replay was stopped because the time was over */
 	pthread_mutex_t *lock;                   /* held while progress is reported, or NULL */
 };
 
-/* The options of a replay that `patience` (whose `asked` is set) may stop. */
+/* Makes the options of a replay that `patience` (whose `asked` is set) may stop. */
 struct neap_replay_options neap_patience_options(struct neap_patience *patience);
-/* Whether a replay with this status was only stopped by `patience`. */
+/* Whether a replay ended with this status because `patience` stopped it. */
 bool neap_patience_ended(const struct neap_patience *patience, enum neap_status status);
 
-/* `options`: device, memory_bytes, fraction and progress count; the rest is chosen here. `own`: the replay under the
- * trace's own settings, with the same options and go_on; NULL: it is made here. Without a deadline the others are
- * replayed by as many threads as there are processors, and progress is reported by one of them at a time. Settings
- * for which the deadline leaves no time are listed as not tried. Errors: as neap_replay. */
+/* Replays under other settings. Of `options`, only device, memory_bytes, fraction and progress are used. `own`: the
+ * replay under the trace's own settings, with the same options and go_on; NULL: none was made yet. Without a deadline
+ * the others are replayed by as many threads as there are processors, and progress is reported by one of them at a
+ * time. Settings for which the deadline leaves no time are listed as not tried. Errors: as neap_replay. */
 enum neap_status neap_whatifs_find(const struct neap_trace *trace, const struct neap_replay_options *options,
 				   const struct neap_replay_result *own, struct neap_deadline deadline,
 				   struct neap_whatifs *ret_whatifs, struct neap_error *err);

@@ -1,5 +1,5 @@
 /* analyze/write.h: writes a trace in another of the forms that neap reads, for `neap analyze --write`. The end of the
- * file's name tells the form: .pickle, .pkl, .txt, .txt.zst, .record. */
+ * file's name selects the form: .pickle, .pkl, .txt, .txt.zst, .record. */
 #ifndef NEAP_ANALYZE_WRITE_H
 #define NEAP_ANALYZE_WRITE_H
 

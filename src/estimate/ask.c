@@ -54,7 +54,7 @@ static bool go_on(void *context)
 	return !question->go_on || question->go_on(question->context);
 }
 
-/* Fails with the first line of stderr that is no progress, without neap's name. If that line announces the program's
+/* Fails with the first line of stderr that is not progress, without neap's name. If that line announces the program's
  * last lines, adds the last of them. */
 static enum neap_status fail_with_its_words(struct neap_buffer *text, struct neap_error *err)
 {

@@ -33,7 +33,7 @@ struct reading {
 	struct used *used;
 	size_t count;
 	unsigned int capability;
-	uint64_t expanded; /* bytes so far */
+	uint64_t expanded; /* how many bytes were expanded so far */
 	uint64_t most_modules;
 };
 
@@ -86,7 +86,7 @@ static void add_line(struct reading *reading, char *line)
 	}
 }
 
-/* By file, fat binary and kernel. A module without a kernel comes first. */
+/* Compares by file, fat binary and kernel. A module without a kernel comes first. */
 static int by_place(const void *a, const void *b)
 {
 	const struct used *one = a, *other = b;
@@ -100,7 +100,7 @@ static int by_place(const void *a, const void *b)
 
 /* --- the libraries --- */
 
-/* A library's file, and where the parts of the library's image in memory are in the file. */
+/* A library's file, with the program headers that map virtual addresses to places in it. */
 struct library {
 	int fd;
 	Elf64_Phdr segments[SEGMENTS_MOST];
@@ -138,7 +138,7 @@ static bool open_library(const char *path, struct library *library)
 	return true;
 }
 
-/* The fat binary at this virtual address. NULL: there is none. Free it. */
+/* Returns a copy of the fat binary at this virtual address, which the caller frees. NULL: there is none. */
 static unsigned char *read_binary(const struct library *library, uint64_t address, size_t *ret_length)
 {
 	unsigned char header[NEAP_FATBIN_HEADER], *bytes = NULL;
@@ -192,7 +192,7 @@ static bool measure(struct reading *reading, const unsigned char *bytes, size_t 
 	return true;
 }
 
-/* The lines from `begin` to `end` are of one fat binary. Returns whether it was measured. */
+/* Measures one fat binary, which the lines from `begin` to `end` are about. Returns whether it could. */
 static bool add_module(struct reading *reading, const struct library *library, size_t begin, size_t end)
 {
 	const struct used *used = reading->used;
@@ -214,7 +214,7 @@ static bool add_module(struct reading *reading, const struct library *library, s
 	return good;
 }
 
-/* The lines from `begin` to `end` are of one file. */
+/* Measures the fat binaries of one file, which the lines from `begin` to `end` are about. */
 static void add_file(struct reading *reading, size_t begin, size_t end)
 {
 	const struct used *used = reading->used;

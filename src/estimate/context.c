@@ -19,18 +19,18 @@
 #include <stdio.h>
 #include <string.h>
 
-/* All code of a process that left no list of its code, with lazy loading, the default of today's drivers. */
+/* All code of a process that left no list of it, with lazy loading, which is the default of today's drivers. */
 #define CODE_BYTES (512 * NEAP_MIB)
 /* The kernels of NVIDIA's libraries other than cuBLAS and NCCL. A whole process on an H100 took 0.16 GiB beyond its
- * context (vllm#12126, all code included), one on an RTX PRO 5000 some 100 MiB. All that cuDNN 9.26 has are 295 to
- * 412 MiB, cuSOLVER 41 to 102, cuSPARSE 78 to 98. */
+ * context (vllm#12126, all code included), one on an RTX PRO 5000 some 100 MiB. All kernels of cuDNN 9.26 have 295 to
+ * 412 MiB, those of cuSOLVER 41 to 102, those of cuSPARSE 78 to 98. */
 #define LIBRARY_BYTES (256 * NEAP_MIB)
 /* The code of cuBLAS before CUDA 13. */
 #define CUBLAS_BYTES (384 * NEAP_MIB)
 /* All code of a process with CUDA_MODULE_LOADING=EAGER. All libraries of PyTorch 2.1 and PyTorch itself took 0.45 GiB
  * more on an A100 (github.com/stas00/ml-engineering). */
 #define EAGER_BYTES (1024 * NEAP_MIB)
-/* How far another version of the driver may be above the profile's figure. An A100: 420 MiB, and 0.47 GiB with
+/* How much more another version of the driver may take than the profile's figure. An A100: 420 MiB, and 0.47 GiB with
  * another driver; a B200: 560 and 612 MiB. */
 #define VERSIONS_BYTES (64 * NEAP_MIB)
 /* The cudaLimitStackSize that a context begins with. A driver raises it when a kernel needs more (cuCtxSetLimit), in
@@ -47,8 +47,8 @@ const char *neap_estimate_source_name(enum neap_estimate_source source)
 	return names[source];
 }
 
-/* cuBLAS allocates with each handle and NCCL with each communicator, without PyTorch's allocator. PyTorch allocates
- * the workspaces of the other libraries for them. NULL: such a workspace. */
+/* Returns the library that allocates this workspace itself: cuBLAS does with each handle and NCCL with each
+ * communicator. NULL: PyTorch allocates the workspace for the library. */
 static const char *own_pool(const struct neap_simulated_gap *gap)
 {
 	if (gap->kind != NEAP_GAP_WORKSPACE)
@@ -72,8 +72,8 @@ static void add(struct neap_estimate_context *context, const char *name, uint64_
 	context->parts[context->part_count++] = (struct neap_estimate_part){name, low, high, source};
 }
 
-/* All modules of libcublas.so.13 and libcublasLt.so.13, by compute capability: of CUDA 13.0's and 13.2's the larger
- * ones. */
+/* All modules of libcublas.so.13 and libcublasLt.so.13, by compute capability. Of CUDA 13.0 and 13.2, the larger
+ * figure. */
 static const struct {
 	int capability;
 	uint64_t mib;
@@ -104,7 +104,7 @@ static void add_code(struct neap_estimate_context *context, const struct neap_co
 		add(context, "library code", 0, code->eager ? EAGER_BYTES : LIBRARY_BYTES, NEAP_ESTIMATE_ASSUMED);
 }
 
-/* Each thread that a device can have at once gets a stack. */
+/* Adds the stacks: each thread that a device can run at once has one. */
 static void add_stack(struct neap_estimate_context *context, const struct neap_code *code,
 		      const struct sim_profile *profile)
 {
@@ -136,7 +136,7 @@ struct neap_estimate_context neap_estimate_context(const struct neap_estimate_pl
 	for (size_t i = 0; i < run->gaps.gap_count; i++) {
 		const struct neap_simulated_gap *gap = &run->gaps.gaps[i];
 		uint64_t calls = gap->calls / processes + (gap->calls % processes > 0);
-		if (own_pool(gap)) /* of one process: as many calls as the others make */
+		if (own_pool(gap)) /* counts one process, because the others make as many calls */
 			add(&context, own_pool(gap), 0, neap_to_bytes((double)gap->high_bytes * (double)calls),
 			    NEAP_ESTIMATE_DOCUMENTED);
 	}

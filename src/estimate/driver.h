@@ -8,7 +8,8 @@
 #include "estimate/estimate.h"
 #include "store/json.h"
 
-/* One device's figures: the device from which all processes together took most. Each counts with its own peak. */
+/* The figures of one device: the one of which all processes together took most. Each process counts with its own
+ * peak. */
 struct neap_estimate_driver {
 	uint64_t memory_bytes, contexts, processes;
 };
@@ -23,8 +24,8 @@ struct neap_estimate_driver_report {
 	const struct neap_estimate_driver *driver;
 };
 
-/* Whether the program fits on a GPU of the plan. The interval is all that the program takes of the GPU: only a GPU
- * tells how much a context takes. */
+/* Whether the program fits on a GPU of the plan. The interval is how much of the GPU the program takes; it is an
+ * interval because only a GPU shows how much a context takes. */
 enum neap_estimate_fits neap_estimate_driver_fits(const struct neap_estimate_driver_report *report, size_t gpu,
 						  uint64_t *ret_low_bytes, uint64_t *ret_high_bytes);
 

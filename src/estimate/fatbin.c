@@ -101,7 +101,8 @@ struct block {
 	const unsigned char *at, *end;
 };
 
-/* A length's further bytes: each adds up to 255, and the first below that is the last. False: cut short. */
+/* Reads further bytes of a length. Each adds up to 255, and the first one below that is the last. False: cut
+ * short. */
 static bool read_length(struct block *from, size_t *length)
 {
 	unsigned char byte = 255;
@@ -140,7 +141,7 @@ static bool expand_lz4(struct block from, unsigned char *to, size_t length)
 		copied += 4;
 		if (!distance || distance > used || copied > length - used)
 			return false;
-		for (size_t i = 0; i < copied; i++, used++) /* they may overlap */
+		for (size_t i = 0; i < copied; i++, used++) /* both may overlap */
 			to[used] = to[used - distance];
 	}
 	return used == length;
@@ -181,7 +182,7 @@ enum neap_status neap_fatbin_expand(const struct neap_fatbin_image *image, unsig
 struct cubin {
 	const unsigned char *bytes;
 	size_t length;
-	size_t sections, count; /* where the table is, and its rows */
+	size_t sections, count; /* where the table of sections is, and how many rows it has */
 	const char *names;      /* of sections: ends with a zero byte */
 	size_t names_length;
 };
@@ -257,7 +258,7 @@ static bool is_asked(const struct cubin *cubin, const Elf64_Shdr *symbols, const
 	return ELF64_ST_TYPE(symbol.st_info) == STT_FUNC && symbol.st_shndx < cubin->count && asked[symbol.st_shndx];
 }
 
-/* The most that a thread of one of these kernels takes. */
+/* Returns the most stack that a thread of one of these kernels takes. */
 static uint64_t read_stack(const struct cubin *cubin, const bool *asked, const Elf64_Shdr *info,
 			   const Elf64_Shdr *symbols)
 {
@@ -306,7 +307,7 @@ enum neap_status neap_cubin_measure(const unsigned char *bytes, size_t length, c
 		if (section.sh_type == SHT_SYMTAB)
 			symbols = section;
 		if (!(section.sh_flags & SHF_ALLOC) || strncmp(name, ".nv.shared", 10) == 0)
-			continue; /* shared memory is the multiprocessor's */
+			continue; /* shared memory is on the multiprocessor */
 		sizes.module_bytes = neap_plus(sizes.module_bytes, section.sh_size);
 		if (strncmp(name, ".text.", 6) != 0)
 			continue;

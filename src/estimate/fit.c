@@ -7,7 +7,7 @@
 
 struct bounds {
 	const struct neap_estimate_point *low, *high; /* NULL: none */
-	const struct neap_estimate_point *below;      /* the next lower one under `low`, else NULL */
+	const struct neap_estimate_point *below;      /* the next lower value below `low`, else NULL */
 };
 
 static struct bounds find_bounds(const struct neap_estimate_fit *fit, size_t run, size_t gpu)
@@ -34,7 +34,7 @@ static struct bounds find_bounds(const struct neap_estimate_fit *fit, size_t run
 	return bounds;
 }
 
-/* The value at which the line through both points has no headroom left. NAN: there is none above. */
+/* Returns the value at which the line through both points has no headroom left. NAN: no larger value has that. */
 static double meets(const struct neap_estimate_point *a, const struct neap_estimate_point *b, size_t gpu)
 {
 	double values = (double)b->value - (double)a->value;
@@ -44,7 +44,7 @@ static double meets(const struct neap_estimate_point *a, const struct neap_estim
 
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-/* The next value while every known one fits: further along the line, but at most eight times the highest. */
+/* Returns the next value while all known ones fit: further along the line, but at most eight times the highest. */
 static uint64_t above(const struct neap_estimate_fit *fit, const struct bounds *bounds, size_t gpu)
 {
 	uint64_t low = bounds->low->value, most = least(8 * low, NEAP_ESTIMATE_MOST);

@@ -1,5 +1,5 @@
-/* estimate/fit.h: the largest value of a parameter with which a program fits on each GPU. Pure: says which value to
- * try next, and takes the result.
+/* estimate/fit.h: the largest value of a parameter with which a program fits on each GPU. Pure: it chooses the next
+ * value to try, and takes the result.
  *
  *      fits                       does not
  *   |----------|- - - -?- - - - -|---------->  value     until both ends were run, and are neighbours (above 1000:
@@ -15,7 +15,8 @@
 
 #define NEAP_ESTIMATE_POINTS 512
 #define NEAP_ESTIMATE_MOST   (1ull << 24) /* no larger value is tried */
-#define NEAP_ESTIMATE_SHARE  1024         /* of a value: how close the next larger one that was run is */
+/* How close the next larger value that was run must be: this part of the value. */
+#define NEAP_ESTIMATE_SHARE 1024
 
 #define NEAP_ESTIMATE_WHY 96
 
@@ -23,16 +24,16 @@
 struct neap_estimate_point {
 	size_t run;
 	uint64_t value;
-	bool failed; /* the program failed with this value for another reason than memory: counts as not fitting */
+	bool failed; /* with this value the program failed for another reason than memory: counts as not fitting */
 	uint64_t requested_peak, allocated_peak, reserved_peak;
 	enum neap_estimate_fits fits[NEAP_ESTIMATE_GPUS]; /* of GPUs with this architecture */
 	enum neap_estimate_doubt doubt[NEAP_ESTIMATE_GPUS];
 	int64_t headroom[NEAP_ESTIMATE_GPUS];
-	char why[NEAP_ESTIMATE_WHY]; /* failed: the line that the program ended with, cut; "": none */
+	char why[NEAP_ESTIMATE_WHY]; /* failed: the program's last line, cut; "": none */
 };
 
-/* Whether the point counts as one that fits. It does too if only the convolutions are in doubt: they are in doubt at
- * every value. */
+/* Whether the point counts as one that fits. It also does if only convolutions are in doubt, because these are in
+ * doubt at every value. */
 static inline bool neap_estimate_point_fits(const struct neap_estimate_point *point, size_t gpu)
 {
 	return point->fits[gpu] == NEAP_ESTIMATE_YES || point->doubt[gpu] == NEAP_ESTIMATE_UNBOUNDED;
@@ -49,7 +50,7 @@ struct neap_estimate_fit {
 #define NEAP_ESTIMATE_TRIES 16
 
 struct neap_estimate_try {
-	const char *change; /* "checkpointing=1": takes the place of the parameter's value */
+	const char *change;                                    /* "checkpointing=1": replaces the parameter's value */
 	struct neap_estimate_point points[NEAP_ESTIMATE_GPUS]; /* by run of the plan */
 };
 
@@ -62,7 +63,8 @@ struct neap_estimate_tries {
 uint64_t neap_estimate_fit_next(const struct neap_estimate_fit *fit, const struct neap_estimate_plan *plan,
 				size_t gpu);
 
-/* The largest value that was run and fits; 0: none. *ret_open: the largest that may be tried fits too. */
+/* Returns the largest value that was run and fits; 0: none. *ret_open: even the largest value that may be tried
+ * fits. */
 uint64_t neap_estimate_fit_value(const struct neap_estimate_fit *fit, const struct neap_estimate_plan *plan,
 				 size_t gpu, bool *ret_open);
 

@@ -1,5 +1,5 @@
 /* estimate/fit_runs.c: runs --fit in rounds. A round runs one value for each architecture, side by side: the next one
- * that its first open GPU needs. All GPUs of an architecture learn from each run. */
+ * for its first GPU without an answer. All GPUs of an architecture learn from each run. */
 #include "estimate/fit_runs.h"
 
 #include "base/error.h"
@@ -66,7 +66,7 @@ static enum neap_status judge(const struct neap_estimate_plan *plan, const struc
 
 /* --- --fit --- */
 
-/* Begins with the given value, which is known already. */
+/* Begins with the given value, whose run is already known. */
 static void begin(const struct neap_estimate_fit_options *options, struct neap_estimate_fit *fit)
 {
 	const struct neap_estimate_plan *plan = options->plan;
@@ -80,7 +80,7 @@ static void begin(const struct neap_estimate_fit_options *options, struct neap_e
 	}
 }
 
-/* The value that an architecture has to run next. 0: the answer is known for all its GPUs. */
+/* Returns the next value to run on an architecture. 0: the answer is known for all its GPUs. */
 static uint64_t next_value(const struct neap_estimate_fit_options *options, struct neap_estimate_fit *fit, size_t run)
 {
 	for (size_t gpu = 0; gpu < options->plan->count; gpu++) {
@@ -185,7 +185,7 @@ enum neap_status neap_estimate_tries_run(const struct neap_estimate_plan *plan,
 
 /* --- --plan --- */
 
-/* What a trial changes: the job needs its texts until it is over. */
+/* The changes of a trial. The job needs these texts until it is over. */
 struct trial_texts {
 	char value[96], accumulation[64];
 };
@@ -216,7 +216,7 @@ static void prepare_trial(const struct neap_estimate_fit_options *options, const
 		job->changes[count] = texts->accumulation;
 }
 
-/* The runs with the given values are trials too, if their updates have the wanted number of samples. */
+/* Adds the runs with the given values as trials, if their updates have the wanted number of samples. */
 static void begin_search(const struct neap_estimate_fit_options *options, struct neap_estimate_search *search,
 			 uint64_t accumulation)
 {

@@ -20,13 +20,14 @@ struct neap_estimate_fit_options {
 	uint64_t value;
 };
 
-/* `fit` has its name and room for its points; on return every GPU's value is known, or as many as
- * NEAP_ESTIMATE_POINTS allows. Errors: NEAP_ECANCELED; those of starting runs. */
+/* Runs values until the answer is known for every GPU, or NEAP_ESTIMATE_POINTS are used up. `fit` has its name and an
+ * array for its points. Errors: NEAP_ECANCELED; those of starting runs. */
 enum neap_status neap_estimate_fit_find(const struct neap_estimate_fit_options *options,
 					struct neap_estimate_fit *fit, struct neap_error *err);
 
-/* Runs the trials that the search asks for, until the search is over; the caller has begun it. `accumulation`: of the
- * runs with the given value. Errors: NEAP_ECANCELED; those of starting runs. */
+/* Runs the trials that the search asks for, until the search is over. The caller has begun the search.
+ * `accumulation`: the accumulation of the runs with the given value. Errors: NEAP_ECANCELED; those of starting
+ * runs. */
 enum neap_status neap_estimate_search_run(const struct neap_estimate_fit_options *options, uint64_t accumulation,
 					  struct neap_estimate_search *search, struct neap_error *err);
 

@@ -27,7 +27,7 @@ static json_t *parts_json(const struct neap_estimate_report *report, size_t gpu,
 	return list;
 }
 
-/* The upper bound of the sum of the parts that come from this source. */
+/* Returns the upper bound of the sum of the parts that come from this source. */
 static uint64_t bytes_from(const struct neap_estimate_context *context, enum neap_estimate_source source)
 {
 	uint64_t bytes = 0;
@@ -37,7 +37,7 @@ static uint64_t bytes_from(const struct neap_estimate_context *context, enum nea
 	return bytes;
 }
 
-/* How each part's figure was found, one line each. */
+/* Returns one line for each part: how its figure was found. */
 static json_t *source_json(const struct sim_profile *profile)
 {
 	char low[160];
@@ -88,7 +88,7 @@ static json_t *predicted_json(const struct neap_estimate_verdict *verdict)
 	return JSON(VALUE("savings", savings), REAL("samples_share", verdict->samples_share));
 }
 
-/* The answer of --fit. null: not asked for. 0: not even 1 fits. */
+/* Returns the answer of --fit. null: not asked for. 0: not even 1 fits. */
 static json_t *fit_value_json(const struct neap_estimate_report *report, size_t gpu)
 {
 	bool open = false;
@@ -122,13 +122,13 @@ static json_t *fit_json(const struct neap_estimate_report *report)
 	return JSON(TEXT("parameter", report->fit->name), VALUE("points", points));
 }
 
-/* One of `fits`: null: probably. */
+/* Returns one value of `fits`. null: probably. */
 static json_t *fits_json(enum neap_estimate_fits fits)
 {
 	return fits == NEAP_ESTIMATE_UNSURE ? json_null() : json_boolean(fits == NEAP_ESTIMATE_YES);
 }
 
-/* Why the answer is "probably"; null: it is not. */
+/* Returns why the answer is "probably"; null: the answer is not "probably". */
 static json_t *doubt_json(enum neap_estimate_doubt doubt)
 {
 	return doubt ? json_string(neap_estimate_doubt_name(doubt)) : json_null();
@@ -265,7 +265,7 @@ static json_t *processes_json(const struct neap_estimate_run *run)
 	return list;
 }
 
-/* Where the program was when the time limit ended it; null: another end, or the place is not known. */
+/* Returns where the program was when the time limit ended it. null: it ended otherwise, or the place is not known. */
 static json_t *waited_json(const struct neap_estimate_read *waited)
 {
 	if (!waited->line)
@@ -292,7 +292,8 @@ static json_t *without_json(const struct neap_compiled *compiled)
 		    NUMBER("reserved_peak", compiled->reserved_peak));
 }
 
-/* The convolution with the largest workspace, of those without a known bound; null: every workspace has one. */
+/* Returns the convolution with the largest workspace, of those without a known bound. null: all workspaces have a
+ * bound. */
 static json_t *convolution_json(const struct neap_estimate_run *run)
 {
 	if (!neap_estimate_is_unbounded(run))

@@ -108,8 +108,8 @@ static enum neap_status completes(const struct neap_estimate_run *run, const str
 /* How many orders of the segments' addresses matter. */
 static uint32_t orders_of(const struct neap_estimate_run *run) { return run->by_address ? NEAP_REPLAY_ADDRESSES : 1; }
 
-/* In how many orders of addresses the replay succeeds in that memory. Stops at the first order that differs from the
- * first one. */
+/* Counts the orders of addresses in which the replay succeeds in that memory. Stops at the first order that differs
+ * from the first one. */
 static enum neap_status count_orders(const struct neap_estimate_run *run, struct neap_replay_options options,
 				     int64_t memory_bytes, uint32_t *ret_count, uint64_t *ret_retries,
 				     struct neap_error *err)
@@ -132,7 +132,7 @@ static enum neap_status count_orders(const struct neap_estimate_run *run, struct
 	return status;
 }
 
-/* The smallest memory in which the replay succeeds in all orders of addresses. */
+/* Finds the smallest memory in which the replay succeeds in all orders of addresses. */
 static enum neap_status find_needed(const struct neap_estimate_run *run, struct neap_replay_options options,
 				    uint64_t *ret_bytes, struct neap_error *err)
 {
@@ -181,10 +181,10 @@ static void predict(const struct neap_estimate_plan *plan, const struct neap_est
 	verdict->samples_share = samples && headroom > 0 ? (double)headroom / (double)samples : 0;
 }
 
-/* The memory that is left for PyTorch. Below 0: so much is missing even without PyTorch. */
+/* The memory that is left for PyTorch. Below 0: that much is missing even without PyTorch. */
 struct rooms {
-	int64_t low, high; /* beside the smallest contexts, the largest */
-	int64_t least;     /* beside the largest, with libraries' largest workspaces */
+	int64_t low, high; /* with the smallest contexts, with the largest */
+	int64_t least;     /* with the largest contexts and the libraries' largest workspaces */
 };
 
 static struct rooms find_rooms(const struct neap_estimate_gpu *gpu, const struct neap_estimate_run *run,
@@ -247,7 +247,7 @@ enum neap_status neap_estimate_judge(const struct neap_estimate_plan *plan, size
 	if (status)
 		return status;
 	verdict.headroom_bytes = rooms.least - limited(verdict.needed_bytes);
-	/* For a run that was cut short the helpful settings are unknown too, and a run that fits so far needs
+	/* If the run was cut short, the settings that would help are unknown, too, and a run that fits so far needs
 	 * none. */
 	if (verdict.fits != NEAP_ESTIMATE_YES && verdict.doubt != NEAP_ESTIMATE_GROWING &&
 	    verdict.doubt != NEAP_ESTIMATE_UNBOUNDED && !neap_estimate_is_cut_short(run)) {

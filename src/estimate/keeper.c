@@ -1,5 +1,5 @@
-/* estimate/keeper.c: see keeper.h. Through a pipe the keeper tells its parent whether the run starts: one byte for
- * yes, or a status and an error's message. */
+/* estimate/keeper.c: see keeper.h. The keeper reports to its parent through a pipe whether the run starts: one byte
+ * for yes, or a status and an error's message. */
 #include "estimate/keeper.h"
 
 #include "base/clock.h"
@@ -54,7 +54,7 @@ struct start {
 	char program[PATH_MAX]; /* neap itself */
 };
 
-/* Runs in the process that becomes `neap run`. */
+/* Called in the process that becomes `neap run`. */
 static int enter(void *context)
 {
 	const struct start *start = context;
@@ -151,7 +151,7 @@ static int serve(void *context)
 	return neap_view_serve(service->socket_fd, service->view, service->options);
 }
 
-/* Without it the program just forks nothing. */
+/* Starts the service of views. Without it, the program forks no runs for other GPUs. */
 static void start_service(const struct neap_view *view, const struct neap_view_options *options)
 {
 	struct service service = {neap_view_listen(options->folder), view, options};
@@ -213,7 +213,7 @@ static void remove_folders(const char *folder, const struct above *above)
 			(void)unlinkat(above->fds[i], above->names[i], AT_REMOVEDIR);
 }
 
-/* Runs in the keeper. Closes every file that it inherited: each could lead the program out of its view. */
+/* The keeper's process. Closes every file that it inherited: each could lead the program out of its view. */
 static int keep(void *context)
 {
 	struct start *start = context;
@@ -237,7 +237,7 @@ static int keep(void *context)
 		neap_view_enter(&options->view, &view, &err);
 	if (err.status)
 		report(start->pipe_fd, &err);
-	prctl(PR_SET_PDEATHSIG, SIGTERM); /* other credentials would have cleared it */
+	prctl(PR_SET_PDEATHSIG, SIGTERM); /* a change of credentials clears it, so set it now */
 	if (getppid() != start->parent)
 		_exit(NEAP_SPAWN_FAILED);
 	if (options->kind == NEAP_VIEW_MOUNTS && options->view.forks)
@@ -247,7 +247,7 @@ static int keep(void *context)
 	close(start->pipe_fd);
 	int status = wait_for_run();
 	end_service(options->view.folder);
-	neap_run_stage_resolve(options->view.folder); /* its guard, now our child, may still write */
+	neap_run_stage_resolve(options->view.folder); /* the run's guard, now our child, may still write the end */
 	end_the_rest();
 	if (options->kind == NEAP_VIEW_MOUNTS)
 		neap_view_measure(&view, keep_fd);
@@ -258,7 +258,7 @@ static int keep(void *context)
 	return neap_exit_code(status);
 }
 
-/* Waits for the first word of the keeper. */
+/* Waits for the first report of the keeper. */
 static enum neap_status hear(int pipe_fd, struct neap_error *err)
 {
 	struct neap_error heard = {0};

@@ -17,16 +17,18 @@
 struct neap_keeper_options {
 	enum neap_view_kind kind; /* not IN_PLACE */
 	struct neap_view_options view;
-	bool temporary;                /* if the parent is killed, the run's folder is removed: nobody needs it */
-	const char *keep;              /* the folder of this run in --keep-writes, which exists; NULL: none */
-	char *const *argv;             /* of `neap run`, NULL-terminated */
-	int (*prepare)(void *context); /* sets the environment, in the process that becomes `neap run`. Returns 0 */
+	/* If the parent is killed, the run's folder is removed, because nobody needs it. */
+	bool temporary;
+	const char *keep;  /* the folder of this run in --keep-writes, which exists; NULL: none */
+	char *const *argv; /* of `neap run`, NULL-terminated */
+	/* Called in the process that becomes `neap run`: sets its environment. Returns 0. */
+	int (*prepare)(void *context);
 	void *context;
 };
 
-/* Returns when `neap run` starts, or cannot be started; nothing of the program has run by then. When the run ends, so
- * does the keeper. Errors: NEAP_ECANCELED: a signal came; NEAP_ESTATE: the keeper was killed; others: the system does
- * not allow this kind, or something failed. */
+/* Returns when `neap run` starts, or cannot be started; the program has not run yet. The keeper ends when the run
+ * ends. Errors: NEAP_ECANCELED: a signal came; NEAP_ESTATE: the keeper was killed; others: the system does not allow
+ * this kind, or something failed. */
 enum neap_status neap_keeper_start(const struct neap_keeper_options *options, pid_t *ret_pid, struct neap_error *err);
 
 #endif

@@ -49,7 +49,7 @@ static enum neap_status make_argv(const struct neap_check_command *command, cons
 	return failed ? neap_fail(err, NEAP_ENOMEM, "checking: out of memory") : NEAP_OK;
 }
 
-/* Whether the simulator has to stand for a GPU. NEAP_DEVICE decides where it is set. */
+/* Whether the simulator must stand for a GPU. NEAP_DEVICE decides, if it is set. */
 static bool has_no_gpu(void)
 {
 	struct neap_monitor *monitor = NULL;
@@ -83,7 +83,7 @@ static bool take_simulator(const char *gpu)
 	return is_set;
 }
 
-/* In the child: asks NVML, which may hang, so the parent does not wait for exec. */
+/* Called in the child. It asks NVML, which may hang, so the parent does not wait for exec. */
 static int become_run(void *context)
 {
 	const struct start *start = context;
@@ -157,7 +157,7 @@ static enum neap_status run(const struct neap_check_command *command, const char
 		figures->lost = neap_run_stage_resolve(folder) == NEAP_STAGE_BEGAN;
 	if (!status)
 		status = take_result(folder, figures, err);
-	if (status == NEAP_ENOENT) { /* `neap run` was killed, or failed and has printed why */
+	if (status == NEAP_ENOENT) { /* `neap run` was killed, or it failed and has printed why */
 		figures->exit_status = code ? code : 1;
 		status = NEAP_OK;
 	}

@@ -21,9 +21,9 @@ struct neap_check_figures {
 	char where[96]; /* the device; the trace */
 	bool simulated;
 	int exit_status; /* of a command; not 0: it failed, and nothing else is known */
-	bool lost;       /* the command's supervisor was killed, and the command with it */
-	/* For a run's folder: the run failed or has no result, so the figures are those so far, and exit_status is
-	 * the run's or 0. */
+	bool lost;       /* the command's supervisor was killed, and so was the command */
+	/* The run of a folder failed or has no result, so the figures are those so far. exit_status is then the
+	 * run's, or 0. */
 	bool partial;
 	int failed_status;
 };
@@ -36,7 +36,7 @@ struct neap_check_command {
 	char *const *argv;
 	const char *steps, *time_limit, *gpu;
 	const char *streams; /* the value of --streams, always on the simulator; NULL: without */
-	bool apart;          /* what the command prints goes to stderr: the caller's report is alone on stdout */
+	bool apart;          /* the command's output goes to stderr, so that the caller's report is alone on stdout */
 	/* Called with the run's folder before the folder is removed; NULL: not called. */
 	void (*visit)(void *context, const char *folder);
 	void *visit_context;

@@ -34,8 +34,8 @@ const char *const neap_estimate_model_choices[NEAP_ESTIMATE_MODEL_CHOICES] = {
 };
 
 struct choice {
-	const char *among;    /* the words that it may be, each between blanks; NULL: a whole number above 0 */
-	const char *standard; /* the value if it is not given; NULL: the program decides */
+	const char *among;    /* the words that it may be, with blanks around each; NULL: a whole number above 0 */
+	const char *standard; /* the value if the user gives none; NULL: the program decides */
 	bool trains;          /* it has no meaning for inference */
 };
 
@@ -133,7 +133,7 @@ static bool has_file(const char *folder, const char *name)
 	       S_ISREG(status.st_mode);
 }
 
-/* If the model's name is a path, a config must be there. Other names are left to the model's library. */
+/* Checks that a model's name that is a path has a config. Other names are left to the model's library. */
 static enum neap_status check_path(const char *name, struct neap_error *err)
 {
 	bool pipeline = !strncmp(name, "diffusers:", 10);

@@ -1,12 +1,12 @@
 /* estimate/search.h: finds the ways to train with a given number of samples per update that fit on each GPU, and the
- * largest micro-batch of each. Pure: says what to run next, and takes the results.
+ * largest micro-batch of each. Pure: it chooses the next runs, and takes their results.
  *
  *   way: changes of the command, such as checkpointing=1     micro-batch: a divisor of the samples of an update
  *
  *      1     2     4     8    16    32    64    each way: is run with the given micro-batch, then between the largest
  *      |--fits-----|- -?- -|--does not----|     that fits and the smallest that does not, until they are neighbours
  *
- * Nothing is predicted: every listed micro-batch was run, and so was the next larger one. The search takes one
+ * It predicts nothing: every micro-batch that it lists was run, and so was the next larger one. The search takes one
  * architecture after the other. If one way alone fails with the given micro-batch, it is not run again.
  */
 #ifndef NEAP_ESTIMATE_SEARCH_H
@@ -31,7 +31,7 @@ struct neap_estimate_trial {
 struct neap_estimate_search {
 	const char *name;                     /* of the parameter that is the micro-batch */
 	uint64_t samples;                     /* of an update, all processes together */
-	uint64_t processes;                   /* that share them */
+	uint64_t processes;                   /* how many processes share them */
 	uint64_t given;                       /* micro-batch */
 	bool accumulates;                     /* the command has the parameter "accumulation" */
 	bool unsupported[NEAP_ESTIMATE_GPUS]; /* GPUs without kernels in this PyTorch: the search skips them */
@@ -41,7 +41,7 @@ struct neap_estimate_search {
 	size_t way_count;
 	struct neap_estimate_trial *trials; /* NEAP_ESTIMATE_TRIALS; owned */
 	size_t count;
-	bool cut_short; /* the edges of some ways are still unknown */
+	bool cut_short; /* the largest micro-batches of some ways are still unknown */
 };
 
 /* Adds the ways: the command as it is, and every combination of `changes` ("NAME=VALUE", NULL-terminated, borrowed)
@@ -66,9 +66,9 @@ uint64_t neap_estimate_search_accumulated(const struct neap_estimate_search *sea
 size_t neap_estimate_search_next(struct neap_estimate_search *search, const struct neap_estimate_plan *plan,
 				 struct neap_estimate_trial ret_trials[NEAP_ESTIMATE_ROUND]);
 
-/* The largest micro-batch of a way that was run and fits on a GPU; NULL: none. *ret_next: the next larger one that
- * was run: it does not fit, or failed, or was cut short; NULL: none was run, because the edge is not known
- * (*ret_open) or there is none. */
+/* Returns the largest micro-batch of a way that was run and fits on a GPU; NULL: none. *ret_next: the next larger one
+ * that was run, which does not fit, failed, or was cut short. *ret_next is NULL if none was run, because the edge is
+ * not known (*ret_open) or there is none. */
 const struct neap_estimate_trial *neap_estimate_search_edge(const struct neap_estimate_search *search,
 							    const struct neap_estimate_plan *plan, size_t way,
 							    size_t gpu, const struct neap_estimate_trial **ret_next,

@@ -84,7 +84,7 @@ static const char *process_interval(const struct neap_estimate_run *run, const s
 	return interval(low, high, text);
 }
 
-/* "update 1", "updates 1, 3 and 4", "" for none. */
+/* Writes "update 1" or "updates 1, 3 and 4"; "" for none. */
 static void format_compiled(const struct neap_estimate_process *process, char text[200])
 {
 	size_t count = 0, used = 0;
@@ -178,7 +178,7 @@ static const char *fits_text(const struct neap_estimate_verdict *verdict)
 	return verdict->fits == NEAP_ESTIMATE_YES ? "yes" : verdict->fits == NEAP_ESTIMATE_NO ? "no" : "probably";
 }
 
-/* The first setting of PyTorch's own allocator with which it fits. NULL: none. */
+/* Returns the first setting of PyTorch's own allocator with which the program fits. NULL: none. */
 static const struct neap_whatif *helpful(const struct neap_estimate_verdict *verdict)
 {
 	for (size_t i = 0; i < verdict->settings.count; i++) {
@@ -189,7 +189,7 @@ static const struct neap_whatif *helpful(const struct neap_estimate_verdict *ver
 	return NULL;
 }
 
-/* Writes how much changes to the training would save, if even their smallest saving is enough. */
+/* Writes how much each change of the training would save, and whether the program would then fit. */
 static void put_predictions(struct neap_buffer *out, const struct neap_estimate_plan *plan,
 			    const struct neap_estimate_verdict *verdict)
 {
@@ -249,7 +249,7 @@ static void put_tries(struct neap_buffer *out, const struct neap_estimate_report
 	}
 }
 
-/* The last two names in a path. */
+/* Returns the last two names in a path. */
 static const char *tail(const char *path)
 {
 	const char *at = path + strlen(path);
@@ -387,7 +387,7 @@ static void put_curve(struct neap_buffer *out, const struct neap_estimate_report
 	}
 }
 
-/* Says, once for all GPUs, why the answer is "probably" where nothing else is in doubt. */
+/* Writes, once for all GPUs, why the answer is "probably" if only convolutions are in doubt. */
 static void put_convolution(struct neap_buffer *out, const struct neap_estimate_report *report)
 {
 	const struct neap_estimate_run *run = NULL;

@@ -7,14 +7,14 @@
 #include "store/json.h"
 
 struct neap_estimate_report {
-	const char *command; /* as it was typed */
+	const char *command; /* as the user typed it */
 	const struct neap_estimate_plan *plan;
 	const struct neap_estimate_run *runs;         /* plan->run_count */
 	const struct neap_estimate_verdict *verdicts; /* plan->count */
 	const struct neap_estimate_fit *fit;          /* NULL: not asked for */
 	const struct neap_estimate_tries *tries;      /* count 0: none */
 	const struct neap_estimate_search *search;    /* NULL: not asked for */
-	const char *ranks; /* the fake world: the program ran as its first rank; NULL: none */
+	const char *ranks; /* the fake world, whose first rank the program was; NULL: none */
 	size_t top;        /* the most lines of a list */
 };
 
@@ -38,7 +38,7 @@ void neap_estimate_search_text(struct neap_buffer *out, const struct neap_estima
 void neap_estimate_search_markup(struct neap_buffer *out, const struct neap_estimate_report *report);
 json_t *neap_estimate_search_json(const struct neap_estimate_report *report);
 
-/* How the run ended, as a phrase: "3 optimizer updates", "the program ended after 2 optimizer updates". */
+/* Writes how the run ended, as a phrase: "3 optimizer updates", "the program ended after 2 optimizer updates". */
 void neap_estimate_end_text(const struct neap_estimate_run *run, char *ret_text, size_t capacity);
 
 #endif

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A value of the user's that is offline already stays. */
+/* If the user has set a value that is offline already, it stays. */
 static const struct tracker {
 	const char *variable, *offline, *also[2];
 } trackers[] = {

@@ -93,7 +93,7 @@ static enum neap_status parse_fit(const struct neap_estimate_values_given *given
 	return 0;
 }
 
-/* The number that a parameter of the command has. 0: there is none. */
+/* Returns the number that a parameter of the command has. 0: there is none. */
 static uint64_t number_of(const struct neap_estimate_values *values, const char *name)
 {
 	size_t length = strlen(name);
@@ -110,7 +110,8 @@ static bool is_name(const char *text, size_t length, const char *name)
 	return strlen(name) == length && memcmp(text, name, length) == 0;
 }
 
-/* --plan SAMPLES takes the changes of --try, which are not run alone then, and the parameter of --fit. */
+/* Parses --plan SAMPLES. It takes over the changes of --try, which are then not run alone, and the parameter of
+ * --fit. */
 static enum neap_status parse_plan(const struct neap_estimate_values_given *given,
 				   struct neap_estimate_values *values, struct neap_error *err)
 {

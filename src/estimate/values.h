@@ -1,6 +1,6 @@
-/* estimate/values.h: the parameters of the command that `neap estimate` runs, and what the user asks about them: the
- * largest value that fits (--fit), single changes (--try), all combinations for a number of samples (--plan). One
- * thread. */
+/* estimate/values.h: the parameters of the command that `neap estimate` runs, and the questions that the user has
+ * about them: the largest value that fits (--fit), single changes (--try), all combinations for a number of samples
+ * (--plan). One thread. */
 #ifndef NEAP_ESTIMATE_VALUES_H
 #define NEAP_ESTIMATE_VALUES_H
 
@@ -22,7 +22,7 @@ struct neap_estimate_values {
 	char **parameters;                  /* "NAME=VALUE", NULL-terminated */
 	struct neap_estimate_fit fit;       /* name NULL: not asked for */
 	struct neap_estimate_search search; /* samples 0: not asked for */
-	uint64_t fit_value, accumulation;   /* the values that the command has now; 0: none */
+	uint64_t fit_value, accumulation;   /* the values that the command has; 0: none */
 	struct neap_estimate_tries tries;
 };
 

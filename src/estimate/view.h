@@ -1,5 +1,5 @@
-/* estimate/view.h: limits what a simulated run may change, and reports what it changed. An estimate runs the user's
- * program, but must change none of the user's files.
+/* estimate/view.h: limits the changes that a simulated run may make, and reports those that it made. An estimate runs
+ * the user's program, but must change none of the user's files.
  *
  *   overlay    the process gets its own mounts: an overlay covers each writable file system; its upper layer is a
  *              tmpfs of this view, of bounded size. The program sees what it writes; all of it vanishes with the last
@@ -41,13 +41,14 @@ struct neap_view_facts {
 };
 
 struct neap_view_options {
-	const char *folder;   /* the run's, absolute: writes to it are real */
-	const char *cache;    /* of libraries that neap compiles, absolute: likewise; NULL: none */
+	const char *folder; /* the run's, absolute: writes to it are real */
+	/* The cache of libraries that neap compiles, absolute: writes to it are real too; NULL: none. */
+	const char *cache;
 	uint64_t limit_bytes; /* limit for the bytes written */
 	bool no_network;      /* the program sees only the loopback device */
-	char *const *argv;    /* the program's: paths among them become writable; NULL-terminated */
+	char *const *argv;    /* the program's argv: paths among the words become writable; NULL-terminated */
 	size_t forks;         /* how many views neap_view_serve may make of this one; 0: none */
-	/* A view of the same files: what was written there is here from the start. NULL: none. */
+	/* A view of the same files: its writes are visible here from the start. NULL: none. */
 	const struct neap_view *from;
 };
 
@@ -67,16 +68,16 @@ struct neap_view {
 enum neap_status neap_view_enter(const struct neap_view_options *options, struct neap_view *ret_view,
 				 struct neap_error *err);
 
-/* The socket in the run's folder at which processes of the view ask for views of their own. Before the program
- * starts. Returns it; -1: it cannot be made. */
+/* Makes the socket in the run's folder through which processes of the view ask for views of their own. Call it before
+ * the program starts. Returns the socket; -1: it cannot be made. */
 int neap_view_listen(const char *folder);
 void neap_view_stop_listening(const char *folder);
 
 /* In a child of the process that made `view` with these options: makes a view of the same files, with what has been
- * written by then, for each connection to the socket; together they may take as much as `view`. Over a connection: a
- * folder in the run's; the PID of a process in the new view, whose namespaces the asking process may join
- * (python/neap/_shared_runs.py); the end. Then what was written is measured, and that folder gets the facts. Where a
- * view cannot be made the connection just ends. Returns an exit code once all `forks` have asked. */
+ * written by then, for each connection to the socket; together they may take as much as `view`. Over a connection the
+ * asking process sends a folder in the run's. It gets the PID of a process in the new view, whose namespaces it may
+ * join (python/neap/_shared_runs.py). When it closes the connection, the writes are measured, and that folder gets
+ * the facts. If a view cannot be made, the connection ends. Returns an exit code once all `forks` have asked. */
 int neap_view_serve(int socket_fd, const struct neap_view *view, const struct neap_view_options *options);
 
 /* Restricts this process and its children for good, where the system allows no view. Outside the places listed here,
@@ -87,12 +88,12 @@ int neap_view_serve(int socket_fd, const struct neap_view *view, const struct ne
  * Errors: NEAP_ENOTSUP: this system has no Landlock, or no filter; others: then the process must end. */
 enum neap_status neap_view_restrict(const char *folder, struct neap_error *err);
 
-/* Call it before the program starts. If no overlay covers the folder of temporary files, they go into the run's
+/* Call it before the program starts. If no overlay covers the folder of temporary files, moves them into the run's
  * folder. */
 enum neap_status neap_view_find_temporary(const char *folder, struct neap_error *err);
 
-/* Fills the facts with what was written in the view. Call it when no process of the view writes any more. Copies the
- * written files to `keep_fd` (a folder; -1: none). Failures become facts. */
+/* Fills the facts with the files that were written in the view. Call it when no process of the view writes any more.
+ * Copies the written files to `keep_fd` (a folder; -1: none). Failures become facts. */
 void neap_view_measure(struct neap_view *view, int keep_fd);
 
 /* Write and read RUN/view.json. The process that made the view writes it. Reading also looks into the program's own

@@ -1,5 +1,6 @@
-/* estimate/view_facts.c: writes the facts of a view to RUN/view.json, reads them back, and says them in a sentence.
- * The program may write in RUN, so the reading is bounded, and the file is written after the program's end. */
+/* estimate/view_facts.c: writes the facts of a view to RUN/view.json, reads them, and describes them in a sentence.
+ * The program may write in RUN, so the size that is read is bounded, and the file is written after the program has
+ * ended. */
 #include "estimate/view.h"
 
 #include "base/error.h"
@@ -74,7 +75,7 @@ static void take(const json_t *object, struct neap_view_facts *facts)
 
 /* --- a write that was refused --- */
 
-/* The system's words with which each kind of isolation refuses, as Python, C and the shell print them. */
+/* The words of the system when each kind of isolation refuses a write, as Python, C and the shell print them. */
 static const struct refusal {
 	enum neap_view_kind kind;
 	const char *reason;

@@ -1,11 +1,12 @@
-/* estimate/view_forks.c: views for processes that the program of a run forks for other GPUs. What they write must not
- * be seen by the run, nor by each other.
+/* estimate/view_forks.c: views for processes that the program of a run forks for other GPUs. Neither the run nor the
+ * other processes may see their writes.
  *
  *   keeper ── neap run ── program ──────── asks ─────┐
  *      └ serves, where the machine's mounts are ── one process for each ── its view, which the asker's child joins
  *
- * A view of a view would be an overlay of an overlay of what the machine has, which may be one itself: Linux stacks
- * two. So the new view lies on the machine's mounts, as the first does, and begins with a copy of what was written.
+ * A view of a view would be an overlay on an overlay on the machine's file system, which may be an overlay itself;
+ * but Linux stacks only two. So the new view lies on the machine's mounts, as the first one does, and begins with a
+ * copy of the written files.
  */
 #include "estimate/view.h"
 
@@ -73,7 +74,7 @@ enum neap_status neap_view_copy_layer(const struct neap_view *from, const char *
 	return status || code == 0 ? status : neap_fail(err, NEAP_EIO, "%s: what was written there: cp failed", path);
 }
 
-/* Back to the machine's mounts, in the same working directory. */
+/* Returns to the machine's mounts, in the same working directory. */
 static enum neap_status return_to_machine(const struct neap_view *view, struct neap_error *err)
 {
 	char here[PATH_MAX];
@@ -92,9 +93,9 @@ struct asked {
 	const struct neap_view_options *options;
 };
 
-/* An ordinary user's view gets a user namespace of its own: the asking process may join that, and may open what this
- * process holds from then on. So the view is whole by then, and every file that leads out of it is closed. The
- * namespace also locks the mounts: what is read-only stays so. */
+/* Enters the new view. An ordinary user's view gets a user namespace of its own, which the asking process may join;
+ * from then on it may open the files that this process has open. So before that the view is complete, and every file
+ * that leads out of it is closed. The namespace also locks the mounts: those that are read-only stay so. */
 static enum neap_status enter(const struct asked *asked, struct neap_view *ret_view, struct neap_error *err)
 {
 	enum neap_status status = return_to_machine(asked->options->from, err);
@@ -107,7 +108,7 @@ static enum neap_status enter(const struct asked *asked, struct neap_view *ret_v
 	return status;
 }
 
-/* In a process of its own. */
+/* Serves one request. Called in a process of its own. */
 static int answer(void *context)
 {
 	const struct asked *asked = context;

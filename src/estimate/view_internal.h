@@ -6,8 +6,8 @@
 
 #include <sys/stat.h>
 
-/* The folders that the program will probably write to, and has the right to: each exists, its path is resolved. In a
- * user namespace an overlay cannot copy up a folder of another owner, so these are made in the upper layer
+/* The folders that the program will probably write to and may write to. Each exists, and its path is resolved. In a
+ * user namespace an overlay cannot copy up a folder of another owner, so these folders are made in the upper layer
  * beforehand. A zeroed struct is empty. */
 struct neap_view_places {
 	char **items;
@@ -23,11 +23,11 @@ void neap_view_places_fini(struct neap_view_places *places);
 /* Makes, in the upper layer `upper_fd`, the folders of `path` that lie below `lower`, with their modes. */
 enum neap_status neap_view_place_make(int upper_fd, const char *lower, const char *path, struct neap_error *err);
 
-/* The mode for our own copy of a folder, which itself may belong to another user. */
+/* Returns the mode for our own copy of a folder, which itself may belong to another user. */
 mode_t neap_view_mode(const char *path, const struct stat *about);
 
-/* Makes a user namespace, and those of `flags`, for an ordinary user. In it our user and group stay the same, and no
- * others are known. */
+/* Makes a user namespace, and those of `flags`, for an ordinary user. In it our user and group stay the same, and
+ * there are no others. */
 enum neap_status neap_view_unshare_as_user(int flags, struct neap_error *err);
 
 /* Copies what is in the layer of `from` whose overlay stands at `path` into the folder `upper_fd`. */

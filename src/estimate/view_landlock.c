@@ -42,7 +42,7 @@ static uint64_t rights_of(long version)
 	return WRITE_FILE | MAKE | (version >= 2 ? REFER : 0) | (version >= 3 ? TRUNCATE : 0);
 }
 
-/* Allows `path` and what lies below it. A path that is not there needs no rule. */
+/* Allows access to `path` and everything below it. A path that does not exist needs no rule. */
 static bool allow(int ruleset, const char *path, uint64_t rights)
 {
 	struct rule rule = {.parent_fd = open(path, O_PATH | O_CLOEXEC)};
@@ -109,7 +109,8 @@ struct rules {
 
 static void add(struct rules *rules, struct sock_filter item) { rules->items[rules->count++] = item; }
 
-/* open(path, O_RDONLY | O_TRUNC): `flags` is its argument of that number. */
+/* Adds a rule for open(path, O_RDONLY | O_TRUNC), which would truncate a file. `flags` is the number of that
+ * argument. */
 static void add_open(struct rules *rules, unsigned call, unsigned flags)
 {
 	add(rules, (struct sock_filter)UNLESS(call, 4));

@@ -47,17 +47,17 @@ struct work {
 	struct neap_view_places places;
 	struct neap_mounts mounts;
 	dev_t *devices;      /* of the overlays; 0: there is none */
-	size_t covered;      /* how many overlays stand */
-	bool in_namespace;   /* of users: the kernel trusts us less */
+	size_t covered;      /* how many overlays were mounted */
+	bool in_namespace;   /* in a user namespace: the kernel allows us less */
 	bool has_base;       /* the view began as a copy of all mounts */
 	int run_fd;          /* the run's folder, below the scratch */
 	int cache_fd;        /* neap's cache; -1: none */
-	bool has_cache;      /* it is in the view */
-	int overlay_errno;   /* of the last one that failed */
+	bool has_cache;      /* the cache is in the view */
+	int overlay_errno;   /* the error of the last overlay that failed */
 	char here[PATH_MAX]; /* the working directory */
 };
 
-/* The path's place in the view that is being made. False: it is too long. */
+/* Writes the path's place in the view that is being made. False: it is too long. */
 static bool target_of(const struct work *work, const char *path, char text[PATH_MAX])
 {
 	return snprintf(text, PATH_MAX, "/proc/self/fd/%d/new%s", work->view->scratch_fd,
@@ -84,7 +84,7 @@ enum neap_status neap_view_unshare_as_user(int flags, struct neap_error *err)
 	snprintf(groups, sizeof groups, "%u %u 1\n", group, group);
 	if (unshare(CLONE_NEWUSER | flags))
 		return neap_fail(err, NEAP_ENOTSUP, "this system allows no mount namespace: %s", strerror(errno));
-	prctl(PR_SET_DUMPABLE, 1); /* else /proc/self is root's */
+	prctl(PR_SET_DUMPABLE, 1); /* else /proc/self would belong to root */
 	if (!write_text("/proc/self/setgroups", "deny") || !write_text("/proc/self/uid_map", users) ||
 	    !write_text("/proc/self/gid_map", groups))
 		return neap_fail(err, NEAP_ENOTSUP, "this system allows no user namespace: %s", strerror(errno));
@@ -118,7 +118,7 @@ static enum neap_status start_loopback(struct neap_error *err)
 	return up ? NEAP_OK : neap_fail_errno(err, error_number, "a network of its own");
 }
 
-/* Keeps the mounts as they are for later views, and goes on in a copy of them. */
+/* Keeps the current mounts for later views, and continues in a copy of them. */
 static enum neap_status keep_machine(struct neap_view *view, struct neap_error *err)
 {
 	view->machine_fd = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
@@ -197,7 +197,7 @@ static unsigned long flags_of(const char *path)
 	return flags;
 }
 
-/* Gives the upper layer's folder the owner and the mode of the one that it covers. */
+/* Gives the folder in the upper layer the owner and the mode of the folder that it covers. */
 static enum neap_status prepare_upper(struct work *work, const char *path, struct neap_error *err)
 {
 	char name[32];
@@ -221,7 +221,8 @@ static enum neap_status prepare_upper(struct work *work, const char *path, struc
 	return status;
 }
 
-/* *ret_covered: an overlay stands there now. It is no error if none can. */
+/* Covers a folder with an overlay. *ret_covered: it has one now. If no overlay can be mounted there, that is not an
+ * error. */
 static enum neap_status cover(struct work *work, const char *path, bool *ret_covered, struct neap_error *err)
 {
 	char options[256], name[32], target[PATH_MAX];
@@ -291,7 +292,8 @@ static bool is_covered(const struct work *work, const char *path)
 	return false;
 }
 
-/* So far `path` is read-only in the view, unless it was covered as part of another folder. */
+/* Covers `path`, which is read-only in the view unless a folder around it was covered. If it cannot be covered, names
+ * it in the facts. */
 static enum neap_status cover_or_name(struct work *work, const char *path, struct neap_error *err)
 {
 	bool covered = is_covered(work, path);
@@ -308,7 +310,7 @@ static enum neap_status cover_or_name(struct work *work, const char *path, struc
 	return work->in_namespace && has_mount_below(work, path) ? cover_in_parts(work, path, err) : NEAP_OK;
 }
 
-/* A service's socket answers on a read-only mount too, so this puts something else in its place in the view. */
+/* Hides a service's socket behind another file, because a socket answers on a read-only mount too. */
 static enum neap_status hide_socket(struct work *work, const char *path, struct neap_error *err)
 {
 	char target[PATH_MAX];
@@ -399,7 +401,7 @@ static enum neap_status place_mount(struct work *work, const struct neap_mount *
 	if (!target_of(work, mount_->path, target))
 		return neap_fail(err, NEAP_ENOTSUP, "%.100s...: the path is too long", mount_->path);
 	if (stat(mount_->path, &about))
-		return NEAP_OK; /* the program cannot reach it either */
+		return NEAP_OK; /* the program cannot reach it */
 	if (action == NEAP_VIEW_OVERLAY && !S_ISDIR(about.st_mode))
 		action = NEAP_VIEW_READ_ONLY;
 	if (!work->has_base && action == NEAP_VIEW_OVERLAY)
@@ -407,7 +409,7 @@ static enum neap_status place_mount(struct work *work, const struct neap_mount *
 	if (status || covered)
 		return status;
 	if (!is_copied(work, target, &about) && mount(mount_->path, target, NULL, MS_BIND, NULL))
-		return NEAP_OK; /* it is not in the view: the folder it stands on is covered */
+		return NEAP_OK; /* it is not in the view, because the folder with the mount is covered */
 	if (action == NEAP_VIEW_AS_IT_IS)
 		return NEAP_OK;
 	status = seal(mount_->path, target, err);
@@ -461,7 +463,7 @@ static enum neap_status place_all(struct work *work, struct neap_error *err)
 	return NEAP_OK;
 }
 
-/* On a machine that runs from its initial memory file system there is no other root to change to. */
+/* A machine that runs from its initial memory file system has no other root to change to. */
 static enum neap_status change_root(struct work *work, struct neap_error *err)
 {
 	char target[PATH_MAX];
@@ -488,7 +490,7 @@ static bool is_ours(const struct work *work, const struct neap_mount *mount_)
 	       (work->has_cache && strcmp(mount_->path, work->options->cache) == 0);
 }
 
-/* Refuses a view in which anything else can be written. */
+/* Refuses a view in which any other place can be written. */
 static enum neap_status audit(const struct work *work, struct neap_error *err)
 {
 	struct neap_mounts mounts = {0};
@@ -505,7 +507,7 @@ static enum neap_status audit(const struct work *work, struct neap_error *err)
 	return status;
 }
 
-/* The path of the working directory, which must lead there again in the view. */
+/* Finds the path of the working directory. It must lead there again in the view. */
 static enum neap_status find_here(struct work *work, struct neap_error *err)
 {
 	struct stat here, named;

@@ -106,7 +106,7 @@ enum neap_status neap_view_place_make(int upper_fd, const char *lower, const cha
 		memcpy(text, path, end);
 		text[end] = '\0';
 		if (stat(text, &about) || !S_ISDIR(about.st_mode))
-			return NEAP_OK; /* gone meanwhile */
+			return NEAP_OK; /* it was deleted meanwhile */
 		mode_t mode = neap_view_mode(text, &about);
 		if ((mkdirat(upper_fd, text + skip + 1, 0700) && errno != EEXIST) ||
 		    fchmodat(upper_fd, text + skip + 1, mode, 0))

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #define DEPTH_MOST 64
-#define FULL_BYTES (1u << 20) /* left of the limit: it was reached */
+#define FULL_BYTES (1u << 20) /* if fewer bytes than this are left, the limit was reached */
 #define COPY_BYTES (1u << 16)
 
 struct walk {
@@ -50,7 +50,7 @@ static bool is_own(const char *path)
 	       (length && strncmp(path, runtime, length) == 0 && strcmp(path + length, "/neap") == 0);
 }
 
-/* Opens the folder of walk->path in the kept one, making what is missing. */
+/* Opens the folder of walk->path in the kept folder. Makes the folders that are missing. */
 static int open_kept_folder(const struct walk *walk)
 {
 	int fd = dup(walk->keep_fd);
@@ -75,7 +75,7 @@ static bool copy_bytes(int from, int to, off_t size)
 	for (off_t at = 0; at < size;) {
 		off_t data = lseek(from, at, SEEK_DATA);
 		if (data < 0)
-			break; /* nothing but a hole from here on */
+			break; /* the rest is a hole */
 		ssize_t count = pread(from, bytes, sizeof bytes, data);
 		if (count <= 0)
 			return count == 0;
@@ -143,14 +143,14 @@ static void walk_entry(struct walk *walk, int folder, const char *name, int dept
 			keep_deleted(walk);
 	} else if (S_ISREG(about.st_mode) || S_ISLNK(about.st_mode)) {
 		walk->facts->files++;
-		uint64_t taken = (uint64_t)about.st_blocks * 512; /* less than the size where it has holes */
+		uint64_t taken = (uint64_t)about.st_blocks * 512; /* less than the size if the file has holes */
 		walk->facts->bytes += taken < (uint64_t)about.st_size ? taken : (uint64_t)about.st_size;
 		if (walk->keep_fd >= 0)
 			keep(walk, folder, name, &about);
 	}
 }
 
-/* Owns `fd` from here on. */
+/* Walks through a folder. Owns `fd` from here on. */
 static void walk_folder(struct walk *walk, int fd, int depth)
 {
 	size_t length = strlen(walk->path);

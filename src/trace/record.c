@@ -2,6 +2,7 @@
  *
  * The file is read, never mapped: a file cut short under a mapping would be a SIGBUS to us. An event counts only if
  * its slot is complete before *and* after its bytes were read, which needs three readings per chunk:
+ *
  *   1. counters  -> the indices that the ring should hold: [written - capacity, written)
  *   2. chunk     -> whose sequence fits: complete at this moment
  *   3. chunk     -> the payload that is kept
@@ -116,8 +117,7 @@ struct ring {
 	uint64_t from;     /* the first index that counts; events before it are kept elsewhere */
 	bool continues;    /* kept events come before those of the ring */
 	bool runs;         /* writers claim slots before they have events for them */
-	/* The header, if it is a recording of NEAP_RECORD_EARLIER_VERSION; else NULL. */
-	const struct neap_record_header *earlier;
+	const struct neap_record_header *earlier; /* the header, if of NEAP_RECORD_EARLIER_VERSION; else NULL */
 	struct neap_event *events;
 	uint64_t *indices; /* the index of each event that is kept; only while reading */
 	size_t count;
