@@ -1,4 +1,4 @@
-/* base/buffer.c: growth by doubling; one byte is always kept for the terminator.
+/* base/buffer.c: the buffer doubles as it grows, and always has one byte for the terminator.
  *
  *   invariant: data == NULL, or length < capacity and data[length] == 0
  */
@@ -60,7 +60,7 @@ void neap_buffer_vformat(struct neap_buffer *buffer, const char *format, va_list
 	int length = vsnprintf(end, free_bytes, format, args);
 	bool fits = length >= 0 && (size_t)length < free_bytes;
 	if (!fits && end)
-		*end = '\0'; /* without the part that fitted */
+		*end = '\0'; /* cuts off the part that fitted */
 	if (length < 0)
 		buffer->failed = true;
 	else if (fits || grow(buffer, (size_t)length)) {

@@ -25,7 +25,7 @@ static void system_sleep(void *context, uint64_t ns)
 	struct timespec time = from_ns(ns);
 
 	(void)context;
-	nanosleep(&time, NULL); /* a signal may end it early: callers look at the clock again */
+	nanosleep(&time, NULL); /* a signal may end it early, so callers read the clock again */
 }
 
 const struct neap_clock *neap_clock_system(void)

@@ -46,10 +46,11 @@ static inline bool neap_deadline_over(const struct neap_deadline *deadline)
 	return deadline->clock && neap_clock_now(deadline->clock) >= deadline->ns;
 }
 
-/* The time left; UINT64_MAX: no deadline. */
+/* Returns the time left; UINT64_MAX: no deadline. */
 uint64_t neap_deadline_left_ns(const struct neap_deadline *deadline);
 
-/* A timeout for poll(): the milliseconds left, rounded up, at most a minute. So the caller calls poll() in a loop. */
+/* Returns a timeout for poll(): the milliseconds left, rounded up, at most a minute. So the caller calls poll() in a
+ * loop. */
 int neap_deadline_poll_ms(const struct neap_deadline *deadline);
 
 /* CLOCK_MONOTONIC at the kernel's last tick, 1 to 10 ms ago: eight times faster than the exact clock. */
@@ -67,7 +68,7 @@ uint64_t neap_wall_ns(void);
 /* Nanoseconds since the machine started (CLOCK_BOOTTIME). /proc counts a process's start time from there, too. */
 uint64_t neap_boot_ns(void);
 
-/* The instant `ns` from now, by CLOCK_MONOTONIC: for timed waits (base/wait.h). */
+/* Returns the instant `ns` from now, by CLOCK_MONOTONIC: for timed waits (base/wait.h). */
 struct timespec neap_clock_after(uint64_t ns);
 
 #endif

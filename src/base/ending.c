@@ -8,8 +8,8 @@
 #include <signal.h>
 #include <unistd.h>
 
-/* A large process takes seconds to unmap its memory, on a loaded machine many. A process that hangs in a driver call
- * never ends. */
+/* A large process takes seconds to unmap its memory, and longer on a loaded machine. A process that hangs in a driver
+ * call never ends. */
 #define KILL_WAIT_MS 30000
 
 /* Waits until all processes have ended (their pidfds are readable) or the time is over. Marks each process that has
@@ -57,7 +57,7 @@ static void end_batch(struct neap_ended *processes, size_t count, uint64_t grace
 					: SIGTERM;
 	}
 	signal_all(fds, count, SIGTERM);
-	signal_all(fds, count, SIGCONT); /* a stopped one must run to end */
+	signal_all(fds, count, SIGCONT); /* a stopped process must run to end */
 	wait_ended(fds, processes, count, SIGTERM, grace_ms);
 	signal_all(fds, count, SIGKILL);
 	wait_ended(fds, processes, count, SIGKILL, KILL_WAIT_MS);

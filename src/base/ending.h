@@ -15,8 +15,8 @@
 #define NEAP_ENDING_BATCH 64 /* processes to end at the same time: each needs an open descriptor */
 
 struct neap_ended {
-	struct neap_process process; /* named by pid and start_ticks */
-	int ended_by;                /* SIGTERM (also: it had ended before) or SIGKILL; 0: it still lives */
+	struct neap_process process; /* named by its pid and start_ticks */
+	int ended_by;                /* SIGTERM (also if it had ended before), or SIGKILL; 0: it still lives */
 };
 
 /* Sets `ended_by` of each. Waits at most 30 s after SIGKILL. Ends more than a batch one batch after another. Our own

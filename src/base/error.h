@@ -1,4 +1,4 @@
-/* base/error.h: filling a struct neap_error. No allocation, any thread. */
+/* base/error.h: fills a struct neap_error. No allocation, any thread. */
 #ifndef NEAP_BASE_ERROR_H
 #define NEAP_BASE_ERROR_H
 

@@ -1,4 +1,4 @@
-/* base/file.h: whole files, published whole or not at all.
+/* base/file.h: files that are published whole or not at all.
  *
  * neap_file_write writes `PATH.tmp-PID-N` in the same folder, flushes it to disk, renames it over PATH and flushes
  * the folder: a reader sees the old file or the new one, never a part. Partial reads and writes and EINTR are
@@ -15,19 +15,20 @@
 /* A file being written that becomes visible only by commit. Zeroed struct: nothing open. */
 struct neap_file {
 	int fd;      /* the temporary; -1 when closed */
-	pid_t owner; /* the process that began it: a child forked meanwhile does not remove the temporary */
+	pid_t owner; /* the process that began the file: a child forked meanwhile does not remove the temporary */
 	char path[4096];
 	char temporary[4096];
 };
 
 enum neap_status neap_file_begin(struct neap_file *file, const char *path, mode_t mode, struct neap_error *err);
 enum neap_status neap_file_append(struct neap_file *file, const void *bytes, size_t length, struct neap_error *err);
-/* Makes it durable and visible. On failure the old file, if any, is untouched and the temporary is gone. */
+/* Flushes the file to disk and makes it visible. On failure the old file, if any, is untouched, and the temporary is
+ * removed. */
 enum neap_status neap_file_commit(struct neap_file *file, struct neap_error *err);
 /* Removes a temporary that was not committed. Idempotent. */
 void neap_file_abort(struct neap_file *file);
 
-/* begin, append, commit in one. */
+/* Begins a file, appends the bytes and commits it. */
 enum neap_status neap_file_write(const char *path, const void *bytes, size_t length, struct neap_error *err);
 
 /* Appends the whole file to `buffer`; NEAP_EINVAL when it is longer than `limit_bytes`. */

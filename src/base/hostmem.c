@@ -39,7 +39,7 @@ static bool parse_number(const char *text, uint64_t *ret_number)
 	return true;
 }
 
-/* The number after `key`, at the start of a line. */
+/* Finds the number after `key`, at the start of a line. */
 static bool find_number(const char *text, const char *key, uint64_t *ret_number)
 {
 	for (const char *line = text; line; line = strchr(line, '\n')) {
@@ -123,7 +123,7 @@ static void narrow(const char *root, char *lines, struct neap_host_memory *memor
 	for (char *line = strtok_r(lines, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
 		char *controllers = strchr(line, ':');
 		char *group = controllers ? strchr(++controllers, ':') : NULL;
-		if (!group || group[1] != '/' || strstr(group, "/..")) /* a group that we are not inside */
+		if (!group || group[1] != '/' || strstr(group, "/..")) /* we are not inside this group */
 			continue;
 		if (!strncmp(line, "0::", 3))
 			narrow_by_groups(root, &version_2, group + 1, memory);

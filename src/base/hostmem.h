@@ -7,8 +7,8 @@
 #include <stdbool.h>
 
 struct neap_host_memory {
-	/* The smaller of MemAvailable and the memory that each of our control groups still allows (its limit, minus
-	 * its use, plus the part of that use that is file cache, which the kernel drops first). */
+	/* The smaller of MemAvailable and the memory that each of our control groups still allows: its limit, minus
+	 * its use, plus the file cache in that use, which the kernel drops first. */
 	uint64_t available_bytes;
 	bool by_group; /* a control group, not the host, sets the limit */
 	/* MemTotal and MemAvailable of the whole host, regardless of control groups. */

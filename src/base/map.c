@@ -18,7 +18,7 @@ static uint64_t mix(uint64_t key)
 	return key;
 }
 
-/* The key's slot, or the free slot for it. The map has a free slot. */
+/* Returns the key's slot, or the free slot for it. The map has a free slot. */
 static size_t find_slot(const struct neap_map_slot *slots, size_t capacity, uint64_t key)
 {
 	size_t i = (size_t)mix(key) & (capacity - 1);

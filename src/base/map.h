@@ -22,12 +22,13 @@ struct neap_map {
 	size_t count;
 };
 
-/* False when the host is out of memory (the map is unchanged). Replaces an existing value. */
+/* False: the host is out of memory, and the map is unchanged. Replaces an existing value. */
 bool neap_map_put(struct neap_map *map, uint64_t key, uint64_t value);
 bool neap_map_get(const struct neap_map *map, uint64_t key, uint64_t *ret_value);
-/* False when the key was not there. Never allocates. */
+/* False: the key was not there. Never allocates. */
 bool neap_map_remove(struct neap_map *map, uint64_t key, uint64_t *ret_value);
-/* The next used slot at or after *cursor (start at 0), or NULL at the end. Do not change the map meanwhile. */
+/* Returns the next used slot at or after *cursor (start at 0), or NULL at the end. Do not change the map
+ * meanwhile. */
 const struct neap_map_slot *neap_map_next(const struct neap_map *map, size_t *cursor);
 void neap_map_fini(struct neap_map *map);
 

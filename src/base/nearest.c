@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Levenshtein's distance between names of at most 31 characters; a longer name is far from every other. */
+/* Returns Levenshtein's distance between names of at most 31 characters; a longer name is far from every other. */
 static size_t edit_distance(const char *a, size_t a_length, const char *b)
 {
 	size_t row[32];

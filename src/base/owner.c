@@ -58,7 +58,7 @@ static enum neap_status describe(pid_t pid, struct owner *owner, struct neap_err
 	return NEAP_OK;
 }
 
-/* Errors: NEAP_ENOENT; NEAP_EPARSE if neap did not write the file. */
+/* Reads the owner's file. Errors: NEAP_ENOENT; NEAP_EPARSE if neap did not write it. */
 static enum neap_status read_owner(const char *path, struct owner *owner)
 {
 	struct neap_buffer text = {0};

@@ -1,4 +1,5 @@
-/* base/owner.h: which process owns a folder, on file systems without locks (Lustre without -o flock, some NFS, FUSE).
+/* base/owner.h: finds which process owns a folder, on file systems without locks (Lustre without -o flock, some NFS,
+ * FUSE).
  *
  *   FOLDER/owner   one line "PID TICKS NAMESPACE BOOT HOST"
  *
@@ -31,7 +32,8 @@ enum neap_status neap_owner_give(const char *folder, pid_t child, struct neap_er
 /* Whether the folder has a living owner; its description goes to `who` (room for 160; may be NULL). */
 bool neap_owner_lives(const char *folder, char *who);
 
-/* Removes the file of an owner on another machine that the caller knows to be gone. False: there is no such file. */
+/* Removes the file of an owner on another machine that the caller knows to have exited. False: there is no such
+ * file. */
 bool neap_owner_forget(const char *folder);
 
 /* Removes the file if it is ours. */

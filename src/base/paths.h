@@ -1,4 +1,4 @@
-/* base/paths.h: where neap keeps things, by the XDG rules.
+/* base/paths.h: the folders in which neap keeps its files, by the XDG rules.
  *
  *   runtime   $XDG_RUNTIME_DIR/neap, else /tmp/neap-UID   sockets and statistics pages; 0700, owned by us, checked.
  *                                                         STATE/runtime where another user has made /tmp/neap-UID

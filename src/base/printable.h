@@ -32,7 +32,7 @@ bool neap_printable_is(uint32_t character);
 /* Copies `source` (NULL: ""), cut at a character's end where `capacity` is too small. Returns `ret_text`. */
 const char *neap_printable(char *ret_text, size_t capacity, const char *source);
 
-/* The same of `length` bytes, in which NUL is replaced like other controls. */
+/* The same for `length` bytes, in which NUL is replaced like other controls. */
 const char *neap_printable_bytes(char *ret_text, size_t capacity, const char *source, size_t length);
 
 /* The same, in place, for a text of several lines: newlines and tabs stay. Returns `text`. */

@@ -1,5 +1,5 @@
-/* base/process.h: what /proc says of a process. A process is named by PID *and* start time: a PID alone may be
- * reused. Any thread. */
+/* base/process.h: reads facts about a process from /proc. A process is named by PID *and* start time: a PID alone may
+ * be reused. Any thread. */
 #ifndef NEAP_BASE_PROCESS_H
 #define NEAP_BASE_PROCESS_H
 

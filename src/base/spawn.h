@@ -10,13 +10,14 @@
  * SIGPIPE and SIGXFSZ. Other ignored signals stay ignored (nohup). No signal is blocked, unless `blocked` says so.
  * The functions given to pthread_atfork run, as at any fork.
  *
- * A process with threads may spawn: the child calls only what is safe in a signal handler, as long as `run` does.
- * glibc's malloc is safe there too. Another library's lock is not: a thread may hold it at the fork.
+ * A process with threads may spawn: the child calls only functions that are safe in a signal handler, as long as
+ * `run` does so too. glibc's malloc is safe there too. Another library's lock is not: a thread may hold it at the
+ * fork.
  *
  * run/guard.c alone forks without this, twice. Its command must get the user's signals as `neap run` got them,
  * ignored ones too, and both set the command's group before either goes on; run/supervise_child.c sets that command
  * up. The guard also looks at the command's end before it reaps it (WNOWAIT). estimate/runs.c reaps with wait4, which
- * tells how much memory a run took.
+ * reports how much memory a run took.
  */
 #ifndef NEAP_BASE_SPAWN_H
 #define NEAP_BASE_SPAWN_H
@@ -42,7 +43,7 @@ struct neap_spawn {
 	 * work; returns its exit code. It may also call _exit, never exit. NULL: nothing to do. */
 	int (*run)(void *context);
 	void *context;
-	int fds[3]; /* what the standard descriptors become: NEAP_SPAWN_NULL, or one above 2; 0: unchanged */
+	int fds[3]; /* the new standard descriptors: NEAP_SPAWN_NULL, or one above 2; 0: unchanged */
 	enum neap_spawn_place place;
 	int death_signal; /* the child gets it when the thread that started it ends; 0: none */
 	bool blocked;     /* all signals are blocked in `run`: only SIGKILL and its own faults end it early */
@@ -58,7 +59,7 @@ struct neap_spawn {
  * Errors: the errno of fork, of the set-up or of exec, also in err->cause. */
 enum neap_status neap_spawn(const struct neap_spawn *spawn, pid_t *ret_child, struct neap_error *err);
 
-/* Becomes the program. Returns only if that fails: the errno. Ignores death_signal. */
+/* Becomes the program. Returns only if that fails, with the errno. Ignores death_signal. */
 int neap_spawn_become(const struct neap_spawn *spawn);
 
 /* The exit code that a shell would report: the process's own, or 128 + N if signal N ended it. */
@@ -74,7 +75,7 @@ bool neap_spawn_wait(pid_t child, struct neap_deadline deadline, int *ret_code);
 /* As neap_spawn_wait, without a deadline: returns the exit code. */
 int neap_spawn_end(pid_t child);
 
-/* Starts the child, reads until it has ended, reaps it. Does not wait for what the child's own children write later.
+/* Starts the child, reads until it has ended, reaps it. Does not wait for later output of the child's own children.
  * Errors: those of neap_spawn; NEAP_ECANCELED: `go_on` ended it; NEAP_ETIMEDOUT and NEAP_EPROTO: it passed a limit,
  * and was killed; NEAP_ENOMEM. */
 enum neap_status neap_spawn_run(const struct neap_spawn *spawn, int *ret_code, struct neap_error *err);

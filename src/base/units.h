@@ -1,4 +1,4 @@
-/* base/units.h: bytes, durations and numbers, read and written. */
+/* base/units.h: reads and writes bytes, durations and numbers. */
 #ifndef NEAP_BASE_UNITS_H
 #define NEAP_BASE_UNITS_H
 
@@ -21,16 +21,16 @@ enum neap_status neap_size_parse(const char *text, uint64_t *ret_bytes, struct n
 /* Parses "250ms", "2s", "1.5m", "3h", "2d"; a bare number is seconds. Errors as neap_size_parse. */
 enum neap_status neap_duration_parse(const char *text, uint64_t *ret_ns, struct neap_error *err);
 
-/* Whole unsigned decimal number, nothing else in the text. Errors: NEAP_EPARSE. */
+/* Parses a whole unsigned decimal number, with nothing else in the text. Errors: NEAP_EPARSE. */
 enum neap_status neap_u64_parse(const char *text, uint64_t *ret_value, struct neap_error *err);
 
-/* A finite decimal number, nothing else in the text; its point is '.' in every locale. */
+/* Parses a finite decimal number, with nothing else in the text. Its point is '.' in every locale. */
 enum neap_status neap_double_parse(const char *text, double *ret_value, struct neap_error *err);
 
-/* A share: a number above 0 and at most 1. Errors: NEAP_EPARSE. */
+/* Parses a share: a number above 0 and at most 1. Errors: NEAP_EPARSE. */
 enum neap_status neap_fraction_parse(const char *text, double *ret_fraction, struct neap_error *err);
 
-/* "0 B", "512 B", "1.50 KiB", "23.4 MiB", "79.3 GiB": three significant digits. Returns `text`. */
+/* Formats bytes with three significant digits: "0 B", "512 B", "1.50 KiB", "23.4 MiB", "79.3 GiB". Returns `text`. */
 const char *neap_size_format(uint64_t bytes, char text[NEAP_UNITS_CAPACITY]);
 /* The same, in storage that lasts until the end of the enclosing block. */
 #define NEAP_SIZE(bytes) neap_size_format((bytes), (char[NEAP_UNITS_CAPACITY]){0})
@@ -38,10 +38,10 @@ const char *neap_size_format(uint64_t bytes, char text[NEAP_UNITS_CAPACITY]);
 /* As neap_size_format, with a sign: "+3.00 MiB", "-512 B", "0 B". */
 const char *neap_size_format_delta(int64_t bytes, char text[NEAP_UNITS_CAPACITY]);
 
-/* "1st", "2nd", "11th". Returns `text`. */
+/* Formats an ordinal number: "1st", "2nd", "11th". Returns `text`. */
 const char *neap_nth(uint64_t number, char text[NEAP_UNITS_CAPACITY]);
 
-/* "850 ns", "12.3 us", "4.56 ms", "1.23 s", "2 m 05 s", "3 h 04 m". */
+/* Formats a duration: "850 ns", "12.3 us", "4.56 ms", "1.23 s", "2 m 05 s", "3 h 04 m". */
 const char *neap_duration_format(uint64_t ns, char text[NEAP_UNITS_CAPACITY]);
 
 #endif

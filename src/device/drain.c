@@ -19,7 +19,8 @@ static bool among(pid_t pid, const pid_t *pids, size_t count)
 	return false;
 }
 
-/* The used bytes that the driver lists for no process but the run's, and the bytes that it lists for the run. */
+/* Returns the used bytes that the driver lists for no process other than the run's. *ret_run_bytes: those that it
+ * lists for the run. */
 static uint64_t unlisted(const struct neap_reading *reading, const pid_t *pids, size_t count, uint64_t *ret_run_bytes)
 {
 	uint64_t others_bytes = 0, run_bytes = 0;

@@ -1,5 +1,5 @@
-/* device/drain.h: is the memory of processes free again after their end? A pure function over readings. neap/drain.h
- * waits for it.
+/* device/drain.h: computes whether the memory of processes is free again after their end. A pure function over
+ * readings. neap/drain.h waits for it.
  *
  * The driver frees the memory of a process that exited with a delay, and may stop listing the process while its bytes
  * are still used. So a run still holds the bytes that the driver lists for its processes, and the bytes that are used
@@ -16,7 +16,7 @@
 
 #define NEAP_DRAIN_SLACK (8ull << 20)
 
-/* Bytes the run still holds; 0: drained. `pids`: every process of the run that was ever seen. */
+/* Returns the bytes that the run still holds; 0: drained. `pids`: every process of the run that was ever seen. */
 uint64_t neap_drain_left(const struct neap_reading *before, const struct neap_reading *now, const pid_t *pids,
 			 size_t pid_count);
 

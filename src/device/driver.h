@@ -1,4 +1,4 @@
-/* device/driver.h: an open driver, for the rest of libneap, and how a test substitutes its own. */
+/* device/driver.h: an open driver, for the rest of libneap, and a way for tests to substitute their own. */
 #ifndef NEAP_DEVICE_DRIVER_H
 #define NEAP_DEVICE_DRIVER_H
 
@@ -8,17 +8,17 @@
 
 #include <stdbool.h>
 
-/* The table; borrowed, lives with the driver. */
+/* Returns the table of functions. Borrowed: it lives as long as the driver. */
 const struct neap_cuda *neap_driver_cuda(const struct neap_driver *driver);
 
-/* What the driver can do beyond the required functions: read from its table once, when it is opened. */
+/* What the driver can do beyond its required functions, by its table; read once, when the driver is opened. */
 struct neap_capabilities {
-	bool virtual_memory; /* pages apart from addresses. A device can do it, too, if its page_bytes are not 0 */
+	bool virtual_memory; /* pages apart from addresses; a device has it, too, if its page_bytes are not 0 */
 	bool pci_bus_id;     /* cuDeviceGetPCIBusId */
 	bool capture_status; /* cuStreamIsCapturing: without it no stream counts as captured */
 };
 
-/* Borrowed, lives with the driver. */
+/* Borrowed: they live as long as the driver. */
 const struct neap_capabilities *neap_driver_capabilities(const struct neap_driver *driver);
 
 /* Whether a list as in CUDA_VISIBLE_DEVICES (NULL: empty) names a MIG instance. */
@@ -45,12 +45,12 @@ enum neap_status neap_driver_monitor(struct neap_driver *driver, struct neap_mon
 enum neap_status neap_device_smi_memory(struct neap_device *device, uint64_t *ret_used_bytes,
 					uint64_t *ret_free_bytes, struct neap_error *err);
 
-/* The context of an open device, for calls that need it current. */
+/* Returns the context of an open device, for calls that need it current. */
 CUcontext neap_device_context(const struct neap_device *device);
 CUdevice neap_device_handle(const struct neap_device *device);
 
-/* Absolute path of the folder with the simulator's libcuda.so.1 and libnvidia-ml.so.1: $NEAP_SIM_PATH, else searched
- * beside the object with this code (build tree and installed layouts). NEAP_ENOENT if not found. */
+/* Finds the folder with the simulator's libcuda.so.1 and libnvidia-ml.so.1: $NEAP_SIM_PATH, else a folder beside the
+ * object with this code (build tree and installed layouts). The path is absolute. NEAP_ENOENT if not found. */
 enum neap_status neap_sim_folder(char *text, size_t capacity, struct neap_error *err);
 
 #endif

@@ -10,7 +10,7 @@
 struct neap_driver {
 	struct neap_cuda cuda;
 	struct neap_capabilities can;
-	struct neap_nvml nvml; /* to be called only while nvml_running */
+	struct neap_nvml nvml; /* call it only while nvml_running is set */
 	bool nvml_running;
 	enum neap_backend backend;
 	const struct neap_sim_calls *sim;

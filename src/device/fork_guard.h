@@ -1,6 +1,7 @@
-/* device/fork_guard.h: is this still the process that opened the driver? Neither CUDA nor NVML survives fork(), and a
- * call into them in a child hangs or crashes it. Every allocation checks it, so it must not cost a system call: it
- * reads a page that the kernel wipes in the child, or compares the PID if the kernel cannot. Any thread. */
+/* device/fork_guard.h: tells whether this is still the process that opened the driver. Neither CUDA nor NVML survives
+ * fork(), and a call into them in a child hangs or crashes it. Every allocation checks it, so it must not cost a
+ * system call: it reads a page that the kernel wipes in the child, or compares the PID if the kernel cannot. Any
+ * thread. */
 #ifndef NEAP_DEVICE_FORK_GUARD_H
 #define NEAP_DEVICE_FORK_GUARD_H
 

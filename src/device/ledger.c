@@ -2,8 +2,8 @@
  * up to the device's total and nothing is hidden. */
 #include "device/ledger.h"
 
-/* The row of `pid`; creates it if it is missing. A process that is listed twice (a partitioned device) or publishes
- * twice (two allocators) has one row. */
+/* Returns the row of `pid`; creates it if it is missing. A process that is listed twice (a partitioned device) or
+ * publishes twice (two allocators) has one row. */
 static struct neap_ledger_process *row_of(struct neap_ledger_process *rows, size_t *count, pid_t pid)
 {
 	for (size_t i = 0; i < *count; i++)

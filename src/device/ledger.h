@@ -5,7 +5,7 @@
  * contexts, allocated and cached are those of attached processes. not_attached is NVML's figure for the other
  * processes. unexplained is the rest of the driver's `used`; it is shown if it is not zero, and may be negative if a
  * reading and a page are of different instants. On a device that uses the host's memory (reading->unified),
- * not_attached has what the host's other programs use, too: these take from the same memory.
+ * not_attached includes the memory of the host's other programs, which comes from the same total.
  */
 #ifndef NEAP_DEVICE_LEDGER_H
 #define NEAP_DEVICE_LEDGER_H
@@ -33,8 +33,8 @@ struct neap_ledger_process {
 	int64_t other; /* attached only: bytes - context - allocated - cached; 0 when bytes is unknown */
 };
 
-/* `ret_processes` has room for reading->process_count + attached_count; attached processes NVML does not list (PIDs
- * of another namespace) are added with bytes unknown. */
+/* Computes the ledger. `ret_processes` has space for reading->process_count + attached_count rows. Attached processes
+ * that NVML does not list (PIDs of another namespace) are added with unknown bytes. */
 void neap_ledger_compute(const struct neap_reading *reading, const struct neap_ledger_attached *attached,
 			 size_t attached_count, struct neap_ledger *ret_ledger,
 			 struct neap_ledger_process *ret_processes, size_t *ret_process_count);

@@ -40,7 +40,7 @@ enum neap_leftover neap_leftover_decide(const struct neap_leftover_facts *facts,
 /* A zeroed struct: all devices, no run, silent. */
 struct neap_leftovers_options {
 	const unsigned char *uuid; /* only this device; NULL: all */
-	const char *run_id;        /* ours */
+	const char *run_id;        /* our own run */
 	uint64_t grace_ms;         /* between SIGTERM and SIGKILL; 0: 2000 */
 	uint64_t drain_ms;         /* limit of the wait for the memory of ended processes; 0: 10000 */
 	const struct neap_log_sink *log;

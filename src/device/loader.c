@@ -39,7 +39,7 @@ enum neap_status neap_backend_resolve(enum neap_backend backend, enum neap_backe
 	return NEAP_OK;
 }
 
-/* The folder of the object this code was linked into. */
+/* Finds the folder of the object that has this code. */
 static bool own_folder(char folder[PATH_MAX])
 {
 	struct link_map *map = NULL;
@@ -172,7 +172,7 @@ enum neap_status neap_load_cuda(enum neap_backend backend, struct neap_loaded_cu
 	return NEAP_OK;
 }
 
-/* The library path may lead to the simulator: then report it as simulated. */
+/* Whether the function is the simulator's: the library path may lead there. */
 static bool is_simulator(const void *function)
 {
 	char folder[PATH_MAX], library[PATH_MAX];

@@ -35,7 +35,7 @@ enum neap_status neap_load_cuda(enum neap_backend backend, struct neap_loaded_cu
 enum neap_status neap_load_nvml(enum neap_backend backend, struct neap_loaded_nvml *ret_loaded,
 				struct neap_error *err);
 
-/* The name of the first REQUIRED function that is NULL, or NULL. */
+/* Returns the name of the first REQUIRED function that is NULL; NULL: there is none. */
 const char *neap_cuda_missing(const struct neap_cuda *table);
 const char *neap_nvml_missing(const struct neap_nvml *table);
 
@@ -48,11 +48,12 @@ enum neap_status neap_nvml_fail(const struct neap_nvml *nvml, nvmlReturn_t resul
 void neap_uuid_format(const unsigned char uuid[16], char text[48]);
 bool neap_uuid_parse(const char *text, unsigned char ret_uuid[16]);
 
-/* Bytes that NVML reports for process `pid` on the device with this UUID. False: unknown. */
+/* Finds the bytes that NVML reports for a process on the device with this UUID. False: unknown. */
 bool neap_nvml_process_bytes(const struct neap_nvml *nvml, const unsigned char uuid[16], pid_t pid,
 			     uint64_t *ret_bytes);
 
-/* The process list of a device, grown until it fits; free() it. Errors: as neap_nvml_fail. */
+/* Reads the process list of a device, with an array that grows until it fits; the caller frees it. Errors: as
+ * neap_nvml_fail. */
 enum neap_status neap_nvml_processes(const struct neap_nvml *nvml, nvmlDevice_t device,
 				     nvmlProcessInfo_t **ret_processes, unsigned int *ret_count,
 				     struct neap_error *err);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Facts about a device that do not change while NVML is open, kept once they were read. */
+/* Facts about a device that do not change while NVML is open; kept after the first reading. */
 struct identity {
 	bool known;
 	unsigned char uuid[16];
@@ -199,7 +199,7 @@ static enum neap_status read_identity(struct neap_monitor *monitor, nvmlDevice_t
 	return NEAP_OK;
 }
 
-/* The handle of a device. */
+/* Finds the handle of a device. */
 static enum neap_status get_device(struct neap_monitor *monitor, size_t index, nvmlDevice_t *ret_device,
 				   struct neap_error *err)
 {
@@ -246,7 +246,7 @@ enum neap_status neap_monitor_read(struct neap_monitor *monitor, size_t index, s
 	return NEAP_OK;
 }
 
-/* The newest sample of each process; the driver keeps those of the last seconds. */
+/* Reads the newest sample of each process; the driver keeps the samples of the last seconds. */
 static void read_busy(const struct neap_nvml *nvml, nvmlDevice_t device, struct neap_condition *condition)
 {
 	nvmlProcessUtilizationSample_t samples[NEAP_READING_PROCESSES];

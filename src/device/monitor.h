@@ -1,5 +1,5 @@
-/* device/monitor.h: devices seen from outside, through NVML alone. Creates no CUDA context, so it costs the device
- * nothing: the command uses it.
+/* device/monitor.h: reads devices through NVML alone, for the command. It creates no CUDA context, so it costs the
+ * device nothing.
  *
  * Threads: one monitor, one thread at a time. Not usable in a forked child.
  */
@@ -25,7 +25,8 @@ struct neap_reading {
 	char name[96];
 	char pci_bus_id[32];
 	uint64_t total_bytes, reserved_bytes /* the driver's own */, used_bytes /* without reserved */, free_bytes;
-	bool reserved_known; /* false: memory info v1: used_bytes includes the reserve, and reserved_bytes is 0 */
+	/* False: memory info v1, where used_bytes includes the reserve, and reserved_bytes is 0. */
+	bool reserved_known;
 	/* The device has no memory of its own and uses the host's (GB10): total and free are the whole host's. */
 	bool unified;
 	int utilization_percent; /* -1: not available */
@@ -37,7 +38,7 @@ struct neap_reading {
 
 /* What a device and its processes are doing. All may be unknown: virtual and simulated devices have no sensors. */
 struct neap_condition {
-	int temperature_celsius; /* -1: unknown; so below */
+	int temperature_celsius; /* -1: unknown; also in the fields below */
 	int power_watts, power_limit_watts;
 	int clock_mhz; /* of the multiprocessors */
 	size_t busy_count;
@@ -61,12 +62,12 @@ enum neap_backend neap_monitor_backend(const struct neap_monitor *monitor);
 size_t neap_monitor_device_count(const struct neap_monitor *monitor);
 enum neap_status neap_monitor_read(struct neap_monitor *monitor, size_t index, struct neap_reading *ret_reading,
 				   struct neap_error *err);
-/* Only the memory, which is cheaper: the other fields are not set. */
+/* Reads only the memory, which is cheaper, and leaves the other fields unset. */
 enum neap_status neap_monitor_memory(struct neap_monitor *monitor, size_t index, struct neap_reading *ret_reading,
 				     struct neap_error *err);
 /* A figure that it cannot read is unknown. */
 void neap_monitor_condition(struct neap_monitor *monitor, size_t index, struct neap_condition *ret_condition);
-/* The index of the device with this UUID. Errors: NEAP_ENODEVICE. */
+/* Finds the index of the device with this UUID. Errors: NEAP_ENODEVICE. */
 enum neap_status neap_monitor_find(struct neap_monitor *monitor, const unsigned char uuid[16], size_t *ret_index,
 				   struct neap_error *err);
 

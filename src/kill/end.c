@@ -9,9 +9,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define POLL_NS        (10 * NEAP_NS_PER_MS)
-#define NEWCOMERS_NS   (50 * NEAP_NS_PER_MS) /* between searches for new processes, which read all processes */
-#define NEWCOMERS_COST 10                    /* so a search takes at most a tenth of the time */
+#define POLL_NS (10 * NEAP_NS_PER_MS)
+/* Between two searches for new processes, each of which reads all processes. */
+#define NEWCOMERS_NS   (50 * NEAP_NS_PER_MS)
+#define NEWCOMERS_COST 10 /* so a search takes at most a tenth of the time */
 #define STOP_ROUNDS    200
 #define KILL_TRIES     5
 #define KILL_WAIT_NS   (30 * NEAP_NS_PER_S)
@@ -123,7 +124,8 @@ static enum neap_status ask_to_end(struct neap_kill_work *work, uint64_t since_t
 	for (;;) {
 		size_t all = work->plan.target_count;
 		bool none_left = count_alive(work, asked, SIGTERM) == 0;
-		/* first to all; to newcomers only when all others have ended, as those may end them themselves */
+		/* Signal all first. Signal new processes only when all others have ended, because those may end the
+		 * new ones themselves. */
 		for (size_t i = asked; none_left && i < all; i++)
 			send(&work->ended[i], SIGTERM);
 		for (size_t i = asked; none_left && i < all; i++)

@@ -1,7 +1,7 @@
 /* kill/end.h: ends the processes of a plan, and all that they start meanwhile.
  *
  *   SIGTERM, SIGCONT -> a time of grace; new processes get SIGTERM once all earlier ones have ended
- *   those left: SIGSTOP, search, SIGSTOP to new ones, ... until there are none: a stopped process forks no more
+ *   those that remain: SIGSTOP, search, SIGSTOP to new ones, ... until there are none: a stopped process cannot fork
  *   SIGKILL to all of them
  *
  * Every signal goes through a pidfd whose start time was compared: never to a reused PID.

@@ -1,6 +1,6 @@
 /* kill/plan.c: walks down the tree of processes from each chosen one. A snapshot is read one process after another,
- * so it may hold a reused PID. So a process counts as a child only if it is not older than its parent, and each
- * process is visited once, whatever the parents are.
+ * so it may have a reused PID. Therefore a process counts as a child only if it is not older than its parent, and
+ * each process is visited only once.
  */
 #include "kill/plan.h"
 
@@ -13,10 +13,10 @@ struct walk {
 	const struct neap_process *all;
 	size_t all_count;
 	bool *visited;  /* one per process of `all` */
-	bool *forebear; /* the caller descends from it */
+	bool *forebear; /* whether the caller descends from it */
 	pid_t self;
 	uid_t uid;
-	struct neap_kill_plan *plan; /* room for every process and every choice */
+	struct neap_kill_plan *plan; /* with space for every process and every choice */
 };
 
 static const struct neap_process *find(const struct walk *walk, pid_t pid)
@@ -78,7 +78,8 @@ static void visit(struct walk *walk, const struct neap_process *process, unsigne
 	else if (depth == 0 || why != NEAP_KILL_GONE)
 		refuse(walk, process, why, depth == 0);
 	if (refused && depth == 0)
-		return; /* only its own tree was chosen; but below a refused descendant the target's tree goes on */
+		/* The user chose only this tree; but below a refused descendant the target's tree continues. */
+		return;
 	visit_children(walk, process, depth);
 }
 
@@ -171,7 +172,7 @@ static bool is_planned(const struct neap_kill_plan *plan, const struct neap_proc
 	return false;
 }
 
-/* The target from which the process descends, or whose group or (since `since_ticks`) session it joined. */
+/* Returns the target from which the process descends, or whose group or (since `since_ticks`) session it joined. */
 static const struct neap_kill_target *origin(const struct neap_kill_plan *plan, const struct neap_process *process,
 					     uint64_t since_ticks)
 {

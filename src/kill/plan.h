@@ -1,4 +1,4 @@
-/* kill/plan.h: which processes `neap kill` ends, in which order, and which it refuses. A pure function over a
+/* kill/plan.h: decides which processes `neap kill` ends, in which order, and which it refuses. A pure function over a
  * snapshot of all processes: nothing is signalled here.
  *
  * It ends the chosen processes and all their descendants. A parent stands before its children, so that a launcher
@@ -19,7 +19,7 @@ enum neap_kill_refusal {
 	NEAP_KILL_SELF,       /* the command */
 	NEAP_KILL_ANCESTOR,   /* the command descends from it */
 	NEAP_KILL_OTHER_USER, /* not of this user */
-	NEAP_KILL_UNSEEN, /* the driver names this PID, but the process of that PID here is not a user of the GPU */
+	NEAP_KILL_UNSEEN,     /* the driver names this PID, but the process that has it here does not use the GPU */
 };
 
 struct neap_kill_choice {
@@ -30,7 +30,7 @@ struct neap_kill_choice {
 struct neap_kill_target {
 	struct neap_process process;
 	unsigned depth; /* 0: chosen; else its parent is the last target before it with depth - 1 */
-	bool late;      /* it was not there when the plan was made */
+	bool late;      /* it appeared after the plan was made */
 };
 
 struct neap_kill_refused {
@@ -45,8 +45,8 @@ struct neap_kill_plan {
 	size_t target_count, refused_count;
 };
 
-/* `all`: all processes. `self`, `uid`: the calling process and its user. The caller calls neap_kill_plan_fini.
- * Errors: NEAP_ENOMEM. */
+/* Makes a plan. `all`: all processes. `self`, `uid`: the calling process and its user. The caller calls
+ * neap_kill_plan_fini. Errors: NEAP_ENOMEM. */
 enum neap_status neap_kill_plan_make(const struct neap_process *all, size_t all_count,
 				     const struct neap_kill_choice *choices, size_t choice_count, pid_t self,
 				     uid_t uid, struct neap_kill_plan *ret_plan, struct neap_error *err);
@@ -59,7 +59,7 @@ enum neap_status neap_kill_plan_extend(const struct neap_process *all, size_t al
 				       uint64_t since_ticks, struct neap_kill_plan *plan, size_t *ret_added,
 				       struct neap_error *err);
 
-/* How many were refused for a reason other than NEAP_KILL_GONE. */
+/* Returns how many were refused for a reason other than NEAP_KILL_GONE. */
 size_t neap_kill_plan_forbidden(const struct neap_kill_plan *plan);
 /* "of another user", ... Static storage. */
 const char *neap_kill_refusal_text(enum neap_kill_refusal why);

@@ -137,15 +137,15 @@ enum neap_status neap_kill_work_plan(struct neap_kill_work *work, const struct n
 			choices[count].pid = wanted->pids[count];
 	else if (!status)
 		count = choose_listed(&work->sample, device, wanted->mine, choices);
-	/* after the list: a process that ended in between is refused as gone, and a new one is not chosen */
+	/* read after the list: a process that ended in between is refused as gone, and a new one is not chosen */
 	if (!status)
 		status = neap_kill_plan_now(choices, count, &work->plan, err);
 	free(choices);
 	return status;
 }
 
-/* Completes the driver's list before the first signal from the target's own page. So memory that a target still holds
- * afterwards can be told from memory that no process accounted for before. */
+/* Before the first signal, adds the figures of a target's own page to the driver's list. So memory that a target
+ * still holds later differs from memory that no process accounted for. */
 static void account_target(struct neap_kill_device *device, pid_t pid, uint64_t bytes)
 {
 	struct neap_reading *before = &device->before;

@@ -1,4 +1,4 @@
-/* kill/work.h: the work of `neap kill`, step by step, so that the caller may show and ask in between:
+/* kill/work.h: the work of `neap kill`, step by step, so that the caller can show it and ask in between:
  *
  *   neap_sample_take -> neap_kill_work_plan -> neap_kill_work_account -> (ask) -> neap_kill_work_end
  *
@@ -14,12 +14,12 @@
 #include <jansson.h>
 
 struct neap_kill_device {
-	struct neap_reading before; /* right before the first signal, the targets' bytes filled in from their pages */
+	struct neap_reading before; /* right before the first signal; the targets' bytes come from their pages */
 	struct neap_reading after;  /* the last reading */
-	bool touched;               /* a target holds memory here, or may */
+	bool touched;               /* a target holds memory on this device, or may */
 	bool held_unknown;          /* the driver does not report the bytes of some target */
 	uint64_t held_bytes;        /* the targets' bytes, as far as they are known */
-	uint64_t left_bytes;        /* bytes not back yet; 0: all are */
+	uint64_t left_bytes;        /* bytes that are not free again; 0: all are */
 };
 
 /* A zeroed struct is empty. The caller sets `sample`, `grace_ms` and `dry_run`. */
@@ -28,7 +28,7 @@ struct neap_kill_work {
 	struct neap_sample sample;        /* before the first signal */
 	struct neap_kill_device *devices; /* one per device of `sample`; made by neap_kill_work_account */
 	struct neap_ended *ended;         /* one per target, late ones too, once they were signalled; NULL before */
-	uint64_t grace_ms, drain_ns;      /* drain_ns: from the last process's end to the last reading */
+	uint64_t grace_ms, drain_ns;      /* drain_ns: from the end of the last process to the last reading */
 	bool dry_run;
 };
 
@@ -54,18 +54,18 @@ enum neap_status neap_kill_work_end(struct neap_kill_work *work, struct neap_mon
 				    uint64_t drain_limit_ns, struct neap_error *err);
 void neap_kill_work_fini(struct neap_kill_work *work);
 
-/* The bytes that a process holds on a device; NEAP_BYTES_UNKNOWN: not known. */
+/* Returns the bytes that a process holds on a device; NEAP_BYTES_UNKNOWN: not known. */
 uint64_t neap_kill_bytes(const struct neap_sample_device *device, pid_t pid);
-/* The bytes of all targets on all devices, as far as they are known. */
+/* Returns the bytes of all targets on all devices, as far as they are known. */
 uint64_t neap_kill_held(const struct neap_kill_work *work);
-/* The bytes of all devices that are not back yet. */
+/* Returns the bytes on all devices that are not free again. */
 uint64_t neap_kill_left(const struct neap_kill_work *work);
-/* The bytes of the targets on a device that are back. */
+/* Returns the bytes of the targets on a device that are free again. */
 uint64_t neap_kill_returned(const struct neap_kill_device *device);
-/* How many targets still live. */
+/* Returns how many targets still live. */
 size_t neap_kill_alive(const struct neap_kill_work *work);
 
-/* work_json.c. All of it as one object, which the caller owns. */
+/* work_json.c. Describes all of it as one object, which the caller owns. */
 json_t *neap_kill_json(const struct neap_kill_work *work);
 
 #endif

@@ -33,10 +33,10 @@ struct neap_serve_data {
 	struct neap_monitor *monitor;
 	const char *folder;
 	uint64_t every_ns;
-	pthread_mutex_t lock; /* of all below, a leaf */
+	pthread_mutex_t lock; /* guards all fields below; a leaf */
 	struct neap_sample sample;
 	bool up;
-	char problem[256];         /* why the last sample failed; "": it did not */
+	char problem[256];         /* why the last sample failed; "": it succeeded */
 	uint64_t poll_ns, wall_ns; /* how long the sample took, and when it ended */
 	struct point *points;      /* NEAP_SERVE_POINTS for each device */
 	size_t device_count, newest, point_count;

@@ -1,5 +1,5 @@
-/* serve/data.h: what `neap serve` shows: the last sample, the last 600 points of each device, and the texts made from
- * them. Each text is made at most once per sample.
+/* serve/data.h: the data of `neap serve`: the last sample, the last 600 points of each device, and the texts made
+ * from them. Each text is made at most once per sample.
  *
  * Threads: one takes samples, another requests texts.
  */
@@ -13,7 +13,8 @@
 
 struct neap_serve_data;
 
-/* `every_ns`: the time between samples, for the page. The caller still owns the monitor. Errors: NEAP_ENOMEM. */
+/* Makes the data. `every_ns`: the time between samples, for the page. The caller still owns the monitor. Errors:
+ * NEAP_ENOMEM. */
 enum neap_status neap_serve_data_create(struct neap_monitor *monitor, const char *runtime_folder, uint64_t every_ns,
 					struct neap_serve_data **ret_data, struct neap_error *err);
 void neap_serve_data_destroy(struct neap_serve_data *data);

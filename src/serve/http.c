@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 #define LIBRARY       "libmicrohttpd.so.12"
-#define CLOSING       32u /* connections that lost their place, until the server has closed them */
+#define CLOSING       32u /* connections that lost their place, until the server closes them */
 #define REQUEST_BYTES (16u << 10)
 #define SILENT_S      10u
 #define REQUEST_NS    (30 * NEAP_NS_PER_S)
@@ -56,7 +56,7 @@ static enum neap_status load(struct neap_error *err)
 	char why[128] = "it lacks a function";
 	if (!library) {
 		snprintf(why, sizeof why, "%s", dlerror());
-		library = dlopen(NULL, RTLD_NOW); /* linked, as in a wheel, where it has another name */
+		library = dlopen(NULL, RTLD_NOW); /* in a wheel it is linked under another name */
 	}
 	bool whole = library != NULL;
 #define LOAD(member, name) whole = whole && (mhd.member = (__typeof__(name) *)dlsym(library, #name))
@@ -241,7 +241,7 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *connection, 
 	(void)upload;
 	bool reads = strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
 	if (!*own ||
-	    *upload_size > 0) { /* drops a body while it arrives: the client sends all of it before it reads */
+	    *upload_size > 0) { /* drop the body as it arrives, because the client sends all of it before it reads */
 		*own = &first;
 		*upload_size = 0;
 		return MHD_YES;

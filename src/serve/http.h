@@ -25,8 +25,8 @@ struct neap_serve_reply {
 };
 
 struct neap_serve_http_options {
-	const char *listen;       /* "127.0.0.1:9401", "[::1]:0": port 0 takes any that is free */
-	const char *const *hosts; /* further names of this machine, ends with NULL; NULL: none */
+	const char *listen;       /* "127.0.0.1:9401", "[::1]:0": with port 0, any free port */
+	const char *const *hosts; /* other names of this machine; the list ends with NULL; NULL: none */
 	void (*answer)(void *context, const char *path, struct neap_serve_reply *ret_reply);
 	void *context;
 };
@@ -39,9 +39,9 @@ enum neap_status neap_serve_http_start(const struct neap_serve_http_options *opt
 				       struct neap_serve_http **ret_http, struct neap_error *err);
 void neap_serve_http_stop(struct neap_serve_http *http);
 
-/* "127.0.0.1:9401", with the port that it really has. */
+/* Returns the address with the port that the server really has: "127.0.0.1:9401". */
 const char *neap_serve_http_address(const struct neap_serve_http *http);
-/* Whether only this machine can reach it. */
+/* Whether only this machine can reach the server. */
 bool neap_serve_http_is_local(const struct neap_serve_http *http);
 
 /* Ends connections whose request takes too long. Call it every second or so. */

@@ -31,7 +31,7 @@ static double bytes_of(uint64_t bytes) { return bytes == NEAP_BYTES_UNKNOWN ? (d
 	X(gpu_utilization_ratio, "Share of the time in which the device computed anything.",                         \
 	  d->utilization_percent < 0 ? (double)NAN : d->utilization_percent / 100.0)
 
-/* The same of a process `p` on a device; its account is `a`. */
+/* The metrics of a process `p` on a device; its account is `a`. */
 #define PROCESS_METRICS(X)                                                                                           \
 	X(process_used_bytes, "What a process holds on a device, as the driver reports it.", bytes_of(a->bytes))     \
 	X(process_context_bytes, "The context of an attached process.",                                              \
@@ -127,7 +127,8 @@ static void put_device_labels(struct neap_buffer *out, const struct neap_metrics
 	put_label(out, "UUID", metrics->devices[device].uuid);
 }
 
-/* Fifteen digits: bytes are exact up to 900 TiB. A whole number is written as one: that takes a third of the time. */
+/* Writes fifteen digits: bytes are exact up to 900 TiB. Writes a whole number as one, which takes a third of the
+ * time. */
 static void put_value(struct neap_buffer *out, double value)
 {
 	if (fabs(value) < 1e15 && trunc(value) == value)
@@ -220,7 +221,8 @@ static int by_first(const void *left, const void *right)
 	return order ? order : (a->process > b->process) - (a->process < b->process);
 }
 
-/* The processes that belong to runs, run by run in the order of their first processes. Returns their number. */
+/* Sorts the processes that belong to runs: run by run, in the order of each run's first process. Returns their
+ * number. */
 static size_t sort_runs(const struct neap_metrics *metrics, struct member *members)
 {
 	size_t count = 0;

@@ -1,4 +1,5 @@
-/* serve/metrics.h: what devices and processes hold, in Prometheus' text format (version 0.0.4). Pure, one thread.
+/* serve/metrics.h: the memory that devices and processes hold, in Prometheus' text format (version 0.0.4). Pure, one
+ * thread.
  *
  * Names and labels follow NVIDIA's exporter where it has a word (fb: the memory of a device; gpu: a device's index;
  * UUID). Sizes are in bytes. Label values may hold any bytes: they are escaped, and bytes that are not UTF-8, and
@@ -28,7 +29,7 @@ struct neap_metrics_process {
 struct neap_metrics {
 	bool up; /* the last sample succeeded; else there are no devices */
 	const char *version;
-	uint64_t poll_ns; /* how long it took */
+	uint64_t poll_ns; /* how long the sample took */
 	const struct neap_metrics_device *devices;
 	size_t device_count;
 	const struct neap_metrics_process *processes;

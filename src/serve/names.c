@@ -100,7 +100,7 @@ static bool is_local(const struct neap_serve_name *name, const struct sockaddr *
 		       : memcmp(name->address, &((const struct sockaddr_in *)local)->sin_addr, 4) == 0;
 }
 
-/* The length of a Host header without its port; 0: the header is malformed. */
+/* Returns the length of a Host header without its port; 0: the header is malformed. */
 static size_t strip_port(const char *host, size_t length)
 {
 	size_t digits = 0;

@@ -1,5 +1,5 @@
-/* serve/places.h: which connections of `neap serve` have a place, so that no client can keep the others out. Pure: it
- * opens and closes nothing. The caller locks.
+/* serve/places.h: decides which connections of `neap serve` have a place, so that no client can keep the others out.
+ * Pure: it opens and closes nothing. The caller locks.
  *
  *   take   a connection was accepted: it gets a place; if all are taken, another connection loses its own
  *   wait   a request was answered: the connection may send the next one
@@ -24,8 +24,8 @@ struct neap_serve_place {
 	int fd;                   /* -1: free */
 	unsigned char peer[8];    /* the IPv4 address, or the network of an IPv6 one */
 	struct neap_deadline end; /* of the current request, or of the next one */
-	uint64_t number;          /* grows with each request awaited: the smallest has waited longest */
-	uint64_t taken;           /* grows with each connection */
+	uint64_t number;          /* increases with each request that is awaited: the smallest has waited longest */
+	uint64_t taken;           /* increases with each connection */
 };
 
 struct neap_serve_places {
@@ -40,7 +40,7 @@ void neap_serve_places_init(struct neap_serve_places *places, const struct neap_
 /* Returns the descriptor of the connection that lost its place, for the caller to shut down; -1: none did. */
 int neap_serve_places_take(struct neap_serve_places *places, int fd, const struct sockaddr *peer);
 
-/* No effect on a connection that lost its place. */
+/* Notes that the connection may send the next request. No effect if it has lost its place. */
 void neap_serve_places_wait(struct neap_serve_places *places, int fd);
 void neap_serve_places_give(struct neap_serve_places *places, int fd);
 
