@@ -30,8 +30,8 @@ struct sim_image {
 	uint64_t loaded_bytes; /* of a cubin: code, constants and variables; 0: unknown */
 };
 
-/* Copies what it needs. The format of `image` gives its length; the driver's functions get no length either. Errors:
- * CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_OUT_OF_MEMORY; *ret_image is empty then. */
+/* Reads an image, and keeps no pointer to it. Finds the length from the image's format, because the driver's
+ * functions do not get it. Errors: CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_OUT_OF_MEMORY; *ret_image is empty then. */
 CUresult sim_image_read(const void *image, struct sim_image *ret_image);
 /* The same for a file: also CUDA_ERROR_FILE_NOT_FOUND. */
 CUresult sim_image_read_file(const char *path, struct sim_image *ret_image);

@@ -9,9 +9,9 @@
  *   bytes:      |---- cell ----|-- cell --|           each cell keeps its last uses, and of each the stream,
  *                  write s:2      read t:1            the number of the work, read or write, the block's life
  *
- * A use is *ordered* after an earlier one if its stream's clock, or the host's, includes that one. Unordered uses
- * of one byte are a race, if one writes: in one life of the block a data race; else a lifetime race, as the block was
- * allocated again too early.
+ * A use is *ordered* after an earlier one if its stream's clock, or the host's, includes that one. Two unordered uses
+ * of a byte are a race if one of them writes. In the same life of the block it is a data race. In two lives it is a
+ * lifetime race: the block was allocated again too early.
  *
  * Unlike the engine's clocks, these do not count order that is only chance. A query that finds work finished orders
  * nothing, unless the program itself asked (sim_races_host_event). A query of an allocator counts for the block that

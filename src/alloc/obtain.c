@@ -53,9 +53,9 @@ static enum neap_status reuse(struct neap_alloc *alloc, struct neap_cache *cache
 	return status;
 }
 
-/* Puts a block of `bytes` into the cache or its arena's idle one; while `capturing`, only with pages from the driver.
- * Or sets *ret_block, NULL so far, to a block of a view, LIVE and in the index. NEAP_EOOM: there is not enough; no
- * more pages are held than before. The context is current. */
+/* Obtains memory. Either it puts a block of `bytes` into the cache or its arena's idle one, or it sets *ret_block
+ * (NULL before) to a block of a view, LIVE and in the index. While `capturing`, it only takes pages from the driver.
+ * NEAP_EOOM: there is not enough memory, and no more pages are held than before. The context is current. */
 static enum neap_status obtain(struct neap_alloc *alloc, struct neap_cache *cache, uint64_t bytes, bool capturing,
 			       struct neap_block **ret_block, struct neap_error *err)
 {

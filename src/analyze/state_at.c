@@ -1,6 +1,6 @@
 /* analyze/state_at.c: keeps ranges of reserved addresses, sorted and without overlap, then lays blocks into them. A
- * hostile file may map a range twice, or allocate outside of any segment: it ignores a range that begins in a mapped
- * one, cuts a range that extends into a mapped one, and omits blocks outside of segments. */
+ * hostile file may map a range twice, or allocate outside of any segment. So a range that begins in a mapped one is
+ * ignored, a range that extends into a mapped one is cut, and blocks outside of segments are omitted. */
 #include "analyze/state_at.h"
 
 #include "base/array.h"

@@ -3,8 +3,8 @@
  *
  *   amplitude   median over steps of (highest - lowest requested bytes)
  *   teeth       per step: how often the level falls and rises again by half the amplitude
- *   period      in steps: the smallest lag from 2 to a third of the steps at which the steps' peaks repeat, where
- *               they differ by 5 % of their median or more
+ *   period      after how many steps the peaks repeat: the smallest such number, from 2 to a third of the steps.
+ *               Peaks that differ by less than 5 % of their median have no period
  */
 #ifndef NEAP_ANALYZE_TRENDS_H
 #define NEAP_ANALYZE_TRENDS_H

@@ -12,8 +12,9 @@
 #include <pthread.h>
 
 struct neap_whatif {
-	char name[48]; /* "expandable_segments:True", "neap's allocator"; of a recording "PyTorch: max_...";
-			  where the trace has settings of its own, "with max_..." beside them, or "only max_..." */
+	/* "expandable_segments:True", "neap's allocator"; for a recording "PyTorch: max_...". If the trace has
+	 * settings of its own: "with max_..." adds to them, "only max_..." replaces them. */
+	char name[48];
 	enum neap_replay_policy policy;
 	const char *settings; /* NULL: the trace's, or not a row of PyTorch; "": PyTorch's defaults */
 	bool alone;           /* replaces the trace's own settings; else adds to them */

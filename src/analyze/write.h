@@ -10,8 +10,8 @@
 bool neap_trace_form_known(const char *path);
 
 /* Writes the trace whole, or not at all. The text form holds one device; in a recording a stack becomes the line of
- * the program that it names. Errors: those of the writers, with the path; NEAP_ENOENT, which err->status calls
- * NEAP_EEXIST since the input exists, if the file cannot be made. */
+ * the program that it names. Errors: those of the writers, with the path. If the file cannot be made, returns
+ * NEAP_ENOENT, but sets err->status to NEAP_EEXIST, because the input exists. */
 enum neap_status neap_trace_write(const struct neap_trace *trace, size_t device, const char *path,
 				  struct neap_error *err);
 

@@ -27,7 +27,7 @@ enum neap_status neap_cuda_fail(const struct neap_cuda *cuda, CUresult result, s
 		return NEAP_OK;
 	if (!err)
 		return status_of(result);
-	/* Both leave NULL for a code that this driver does not know. */
+	/* For a code that this driver does not know, name and text stay NULL. */
 	if (cuda->cuGetErrorName && cuda->cuGetErrorName(result, &name) != CUDA_SUCCESS)
 		name = NULL;
 	if (cuda->cuGetErrorString && cuda->cuGetErrorString(result, &text) != CUDA_SUCCESS)

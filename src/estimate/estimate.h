@@ -215,9 +215,9 @@ void neap_estimate_convolution_text(const struct neap_estimate_run *run, char *r
  * the first one, so the memory from then on is not known. */
 bool neap_estimate_is_cut_short(const struct neap_estimate_run *run);
 
-/* Returns a process that had more updates to make and was still growing: its last update, the third or a later one,
- * took more memory than any before. If a bound that the user did not set ended it, one of the last three updates may
- * be that one. NULL: there is none. */
+/* Returns a process that was still growing when the run ended early: its last update took more memory than any
+ * before. If the time limit or the bound on updates ended it, that may be any of the last three updates. Processes
+ * with fewer than three updates do not count. NULL: there is none. */
 const struct neap_estimate_process *neap_estimate_growing(const struct neap_estimate_run *run);
 
 enum neap_estimate_fits { NEAP_ESTIMATE_NO, NEAP_ESTIMATE_UNSURE, NEAP_ESTIMATE_YES };

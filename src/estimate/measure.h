@@ -29,9 +29,9 @@ struct neap_check_figures {
 };
 
 /* Runs the command under `neap run`, on this machine's GPU, or on the simulator if there is none. `steps`,
- * `time_limit`: as `neap run`'s options; NULL: none. `gpu`: the simulated GPUs, in the form of NEAP_SIM, which
- * asks for the simulator; NULL: those that NEAP_SIM names. Errors: NEAP_ESTATE: none of its processes was attached,
- * so its memory is not known; NEAP_ECANCELED: `watch`, which is called often and gets nothing to show, ended it. */
+ * `time_limit`: as `neap run`'s options; NULL: none. `gpu`: selects the simulator, with these GPUs in the form of
+ * NEAP_SIM; NULL: the GPUs that NEAP_SIM names. Errors: NEAP_ESTATE: none of its processes was attached, so its
+ * memory is not known; NEAP_ECANCELED: `watch`, which is called often and gets nothing to show, ended it. */
 struct neap_check_command {
 	char *const *argv;
 	const char *steps, *time_limit, *gpu;

@@ -82,7 +82,7 @@ static enum neap_status return_to_machine(const struct neap_view *view, struct n
 	if (!getcwd(here, sizeof here) || setns(view->machine_fd, CLONE_NEWNS) || fchdir(view->root_fd) ||
 	    stat(".", &root) || stat("/", &ours))
 		return neap_fail_errno(err, errno, "the machine's mounts");
-	/* The namespace's root is that of a process which was in a chroot only by chance. */
+	/* If this process is in a chroot, the root of the namespace is another one: enter the chroot again. */
 	if ((root.st_dev != ours.st_dev || root.st_ino != ours.st_ino) && chroot("."))
 		return neap_fail_errno(err, errno, "the machine's root");
 	return chdir(here) ? neap_fail_errno(err, errno, "%s", here) : NEAP_OK;

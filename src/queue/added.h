@@ -54,7 +54,7 @@ enum neap_status neap_queue_revive(struct neap_queue *queue, const char *program
 /* Called for a run that is over. Starts the runner if the run's RUN/revive asks for it. */
 enum neap_status neap_queue_revive_left(const char *run_folder, const char *program, struct neap_error *err);
 
-/* Is the user's runner. Returns when nothing is left to do, or another process is the runner. */
+/* Works as the user's runner. Returns when nothing is left to do, or another process is the runner. */
 enum neap_status neap_queue_runner(struct neap_queue *queue, const char *program, struct neap_error *err);
 
 #endif

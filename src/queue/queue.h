@@ -5,9 +5,9 @@
  *   QUEUE/NUMBER      a ticket (ticket.h), locked by its process for as long as that lives. The lock is of an open
  *                     file description, and the guard of a command shares it. So a run whose supervisor was killed
  *                     keeps its lease until its command has ended
- *   QUEUE/lock        held while tickets are read, written, made and removed: a reader sees whole tickets only. It
- *                     has the last number, so that none is given twice, and the PID of the last process to take it
- *                     In a shared folder the user who made it may remove it: then the next one makes another
+ *   QUEUE/lock        held while tickets are read, written, made and removed, so that a reader sees whole tickets. It
+ *                     has the last number, so that no number is given twice, and the PID of the last process that
+ *                     took it. In a shared folder its owner may remove it; then the next process makes another
  *   QUEUE/runner.UID  locked by the user's runner (added.h)
  *
  * There is no server. Each process that waits reads the tickets and the devices, decides with decide.h, and may give

@@ -114,9 +114,9 @@ void replay_differs(struct replay *replay);
  * was no guess left. */
 bool replay_correct_guess(const struct replay *replay, struct replay_guesses *guesses);
 
-/* replay_release.c. Called for a free that seems to complete at once, just before releases and growth. Whether
- * instead the refused request, on a full device, waited for it: if the free had completed before, the request would
- * have found its block. */
+/* replay_release.c. Called for a free that seems to complete at once, just before releases and growth. Whether the
+ * refused request really waited for it, on a full device. (If the free had completed before, the request would have
+ * found its block.) */
 bool replay_waited_for(struct replay *replay);
 
 /* replay_release.c. Whether a poll, and not a wait inside the request, completed the free right before releases. */

@@ -100,9 +100,9 @@ struct neap_keep {
 	struct neap_keep_step step;            /* facts about the tail's steps */
 	uint64_t last_step;                    /* the number of that step, which each device's mark repeats */
 	uint64_t read[NEAP_RECORD_RINGS];      /* of each ring: the index after the last event taken */
-	/* Live blocks: address to twice the requested bytes, plus 1 when the free was requested. */
+	/* The live blocks. Key: the address. Value: requested bytes * 2, + 1 if the free was requested. */
 	struct neap_map live;
-	/* As `live`: the address to (the block's number in order of birth) * NEAP_KEEP_DEVICES + its device */
+	/* The same blocks. Value: number in order of birth * NEAP_KEEP_DEVICES + device. */
 	struct neap_map born;
 	uint64_t births;
 	uint64_t live_bytes[NEAP_KEEP_DEVICES]; /* rounded bytes of the live blocks whose free was not requested */

@@ -2,26 +2,26 @@
  *
  *   {"type":"series","schema":1,"name":N,"spec_hash":H,"wall_ns":T}               first, once
  *   {"type":"start","experiment":E,"attempt":A,"run_id":ID,"wall_ns":T,           before its supervisor exists
- *       "needs":TEXT,"device":UUID}                                               what it may take, and where; the
- *                                                                                 device where it was given one.
+ *       "needs":TEXT,"device":UUID}                                               the memory it may take, and its
+ *                                                                                 device, if it was given one.
  *                                                                                 Earlier versions wrote neither
- *       ... "key":K}                                                              what it ran: neap_experiment_key
- *   {"type":"edit","spec_hash":H,"again":[E,...],...}                             the file changed, or what failed is
- *                                                                                 to be run again: from here on the
- *                                                                                 series is the file with this hash,
- *                                                                                 and these are as if never begun
- *   {"type":"needs","experiment":E,"needs":TEXT,"origin":"estimated","low":B,     what it may take, where neither the
- *       "high":B,"gpu":PROFILE,"key":K,...}                                       file nor the history tells: found
- *                                                                                 before its first start
- *   {"type":"array","submission":S,"experiments":[E,...],"needs":[B,...],...}     before sbatch: what its tasks may
- *                                                                                 run, and what each may take
+ *       ... "key":K}                                                              neap_experiment_key of its command
+ *   {"type":"edit","spec_hash":H,"again":[E,...],...}                             the file changed, or failed
+ *                                                                                 experiments run again. The series
+ *                                                                                 is now the file with this hash, and
+ *                                                                                 the experiments E count as unbegun
+ *   {"type":"needs","experiment":E,"needs":TEXT,"origin":"estimated","low":B,     an estimate before its first start,
+ *       "high":B,"gpu":PROFILE,"key":K,...}                                       if neither the file nor the history
+ *                                                                                 has its needs
+ *   {"type":"array","submission":S,"experiments":[E,...],"needs":[B,...],...}     before sbatch: the experiments that
+ *                                                                                 its tasks may run, and their needs
  *   {"type":"submit","submission":S,"job":J,...}                                  sbatch has taken it, as job J
  *   {"type":"unbegun","experiment":E,"attempt":A,...}                             its task ended before it began
  *   {"type":"end","experiment":E,"attempt":A,"outcome":O,"exit_status":S,...}     its result counts: E is done
  *   {"type":"lost","experiment":E,"attempt":A,...}                                no result: another attempt
  *   {"type":"cancel","experiment":E,"attempt":A,...}                              interrupted: another attempt
- *   {"type":"retry","experiment":E,"attempt":A,...}                               failed, and is to be run again
- *   {"type":"device_lost","experiment":E,"attempt":A,...}                         likewise, once the device is back
+ *   {"type":"retry","experiment":E,"attempt":A,...}                               failed, and runs again
+ *   {"type":"device_lost","experiment":E,"attempt":A,...}                         the same, once the device is back
  *   {"type":"give_up","experiment":E,...}                                         too many lost: E is done
  *   {"type":"finish",...}                                                         the report is written
  *

@@ -115,8 +115,9 @@ struct neap_tag_level {
 
 /* The time of a lane's events. Reading the clock takes as long as a hit. So while events come less than PACE_NS
  * apart, one reading serves the events of about the next SHARED_NS, or until the kernel's tick, which is cheap to
- * read, moves. left <= uses. The other lanes' bytes, which each event holds too, are read with the clock where other
- * threads own such lanes: every read of a counter that another processor writes costs more than a hit. */
+ * read, moves. left <= uses. An event also has the other lanes' bytes. If other
+ * threads own such lanes, these bytes are read with the clock, and not for each event: to read a counter that another
+ * processor writes costs more than a hit. */
 #define PACE_NS   256
 #define SHARED_NS 4096
 #define TIME_USES 64 /* at most */

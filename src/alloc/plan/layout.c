@@ -3,8 +3,8 @@
  * A try takes the blocks in some order and puts each at the lowest offset where it overlaps no earlier one. Some
  * order gives a best layout: the order of that layout's offsets. The search for an order:
  *
- *   sorted     by pressure (the most bytes live at once during the block's life), life and bytes, in different orders
- *   of these keys
+ *   sorted     by three keys: pressure (the most bytes live at once during the block's life), life, bytes. Several
+ *              orders of these keys are tried
  *   skyline    in the same orders, but the lowest valley is served first: it gets the first block that lives within
  *              its span. If there is none, the valley is filled up to the lower of its sides
  *   improved   begins with each sorted order and with the best order so far. The block at which a try becomes no
