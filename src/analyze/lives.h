@@ -58,7 +58,7 @@ struct neap_life_cursor {
 	const struct neap_lives *lives;
 	size_t next;
 	struct neap_trace_cursor events;
-	uint64_t first_event; /* of the device, as the cursor counts */
+	uint64_t first_event; /* the store's number of the device's first event */
 };
 
 /* Begins to visit lives. `first`: 0, or lives->before to skip the early ones. */

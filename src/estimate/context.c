@@ -3,7 +3,7 @@
  *   driver           the context itself: the profile's figure, which was read on such a GPU
  *   driver versions how much more other versions of the driver take: published figures differ by up to 61 MiB
  *   code             the kernels that the program used (code.h): of PyTorch and of extensions
- *   own modules      modules that the program compiles and loads: Triton's, so torch.compile's
+ *   own modules      modules that the program compiles and loads: those of Triton and torch.compile
  *   cuBLAS code      cuBLAS chooses its kernels by rules of its own: at most all of its modules
  *   library code     likewise for NVIDIA's other libraries: a part of their code is assumed
  *   stack            the threads' stacks, where a kernel needs more than a context's first limit

@@ -6,8 +6,8 @@
  *                                                         │
  *   each GPU ── neap_estimate_judge: the exact replay of that trace in the GPU's memory ── fits or not, headroom
  *
- * A run uses a device of its GPUs' architecture with the memory of the largest GPU, so that it does not fail: what
- * PyTorch allocates follows from the architecture (workspaces, kernels' scratch), not from the memory, until that
+ * A run uses a device of its GPUs' architecture with the memory of the largest GPU, so that it does not fail.
+ * PyTorch's allocations depend on the architecture (workspaces, kernels' scratch), and not on the memory until that
  * runs out. A replay then shows whether a smaller GPU is enough.
  *
  * Memory of a GPU:   total = driver's own + context + what PyTorch may reserve

@@ -10,13 +10,14 @@
  * folder tells the runner what to do (run/run_stage.h):
  *
  *   its lock is held             the guard of a killed supervisor is still ending the command: the runner waits
- *   no command was started       the same run is started again, at its place in the queue. Where its `neap run` did
- *                                not get as far as the queue, or failed there for what may pass (a full disk), after
- *                                a pause (neap_ticket_pause_ns); after NEAP_QUEUE_TRIES of them it has given up
+ *   no command was started       the same run is started again, at its place in the queue. If its `neap run` did not
+ *                                reach the queue, or failed there for a reason that may pass (a full disk), it is
+ *                                started after a pause (neap_ticket_pause_ns). After NEAP_QUEUE_TRIES of these starts
+ *                                the ticket has given up
  *   its command had ended        the runner makes the run's result and removes the ticket, and does not run it again
  *   it has a result              the runner removes the ticket
- *   its command was killed       another run, in another folder, at the same place; after NEAP_QUEUE_LOST of them
- *                                it has given up, and waits for `neap queue resume` or `end`
+ *   its command was killed       another run is started, in another folder, at the same place. After NEAP_QUEUE_LOST
+ *                                lost runs the ticket has given up, and waits for `neap queue resume` or `end`
  *
  * The runner ends when none of its user's tickets is left, and comes back with the next `neap queue` of any kind.
  */

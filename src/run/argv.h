@@ -3,8 +3,8 @@
  * A zeroed struct is an empty list (items NULL). One thread. Functions that can fail return NEAP_ENOMEM only, unless
  * they say more.
  */
-#ifndef NEAP_RUN_WORDS_H
-#define NEAP_RUN_WORDS_H
+#ifndef NEAP_RUN_ARGV_H
+#define NEAP_RUN_ARGV_H
 
 #include "neap/status.h"
 

@@ -112,8 +112,8 @@ struct neap_keep {
 	bool resync[NEAP_KEEP_DEVICES];         /* blocks from before the loss may have been freed meanwhile */
 };
 
-/* Begins to follow a recording, but reads no events yet. Errors: as of neap_record_open; NEAP_ENOENT if the
- * recording's name has no room beside it; NEAP_ENOMEM. */
+/* Begins to follow a recording, but reads no events yet. Errors: as of neap_record_open; NEAP_ENOENT if no
+ * file can lie beside the recording, because of its name; NEAP_ENOMEM. */
 enum neap_status neap_keep_begin(struct neap_keep *keep, const char *recording,
 				 const struct neap_keep_options *options, struct neap_error *err);
 /* Takes the new events of both rings, up to the time `until_ns`: all earlier events must be stored already. Leaves

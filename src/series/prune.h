@@ -67,8 +67,8 @@ struct neap_prune_done {
 
 void neap_prune_apply(const struct neap_prune *prune, bool recordings, struct neap_prune_done *ret_done);
 
-/* The limit for the recordings in STATE/runs. When a run there ends that recorded, and they exceed the limit, the
- * recordings of the oldest runs are deleted. NEAP_RECORDINGS_MAX in the environment sets another size, or
+/* The limit for the recordings in STATE/runs. If they exceed it when a run that recorded ends there, the recordings
+ * of the oldest runs are deleted. NEAP_RECORDINGS_MAX in the environment sets another size, or
  * "unlimited". */
 #define NEAP_PRUNE_DEFAULT_BYTES (1ull << 30)
 #define NEAP_PRUNE_VARIABLE      "NEAP_RECORDINGS_MAX"
