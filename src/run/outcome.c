@@ -34,8 +34,8 @@ static const struct {
 	const char *const *items;
 	size_t count;
 } phrases[] = {
-	[NEAP_WORDS_OOM] = {oom_phrases, sizeof oom_phrases / sizeof *oom_phrases},
-	[NEAP_WORDS_LOST] = {lost_phrases, sizeof lost_phrases / sizeof *lost_phrases},
+	[NEAP_FAILURE_OOM] = {oom_phrases, sizeof oom_phrases / sizeof *oom_phrases},
+	[NEAP_FAILURE_LOST] = {lost_phrases, sizeof lost_phrases / sizeof *lost_phrases},
 };
 
 static bool contains(const char *text, size_t length, const char *phrase)
@@ -43,7 +43,7 @@ static bool contains(const char *text, size_t length, const char *phrase)
 	return memmem(text, length, phrase, strlen(phrase)) != NULL;
 }
 
-void neap_outcome_scan(const char *text, size_t length, enum neap_outcome_words words, char *ret_line,
+void neap_outcome_scan(const char *text, size_t length, enum neap_outcome_failure kind, char *ret_line,
 		       size_t capacity)
 {
 	ret_line[0] = '\0';
@@ -53,8 +53,8 @@ void neap_outcome_scan(const char *text, size_t length, enum neap_outcome_words 
 			end--;
 		const char *newline = end ? memrchr(text, '\n', end) : NULL;
 		size_t begin = newline ? (size_t)(newline - text) + 1 : 0;
-		for (size_t i = 0; i < phrases[words].count; i++) {
-			if (contains(text + begin, end - begin, phrases[words].items[i])) {
+		for (size_t i = 0; i < phrases[kind].count; i++) {
+			if (contains(text + begin, end - begin, phrases[kind].items[i])) {
 				snprintf(ret_line, capacity, "%.*s", (int)(end - begin < 4096 ? end - begin : 4096),
 					 text + begin);
 				return;

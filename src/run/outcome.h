@@ -39,14 +39,14 @@ struct neap_verdict {
  * OOMs. If it was asked to stop early and ends with 0 or NEAP_EXIT_STOPPED (75), it has stopped early. */
 void neap_outcome_decide(const struct neap_evidence *evidence, struct neap_verdict *ret_verdict);
 
-enum neap_outcome_words {
-	NEAP_WORDS_OOM,  /* device memory ran out: messages of PyTorch, CUDA, JAX or neap */
-	NEAP_WORDS_LOST, /* the device is lost: errors of the device, never of the program */
+enum neap_outcome_failure {
+	NEAP_FAILURE_OOM,  /* device memory ran out: messages of PyTorch, CUDA, JAX or neap */
+	NEAP_FAILURE_LOST, /* the device is lost: errors of the device, never of the program */
 };
 
 /* Finds a line of this kind among the last lines of a log and copies it into `ret_line`, cut to `capacity`; "" if
  * there is none. `text` needs no terminator. */
-void neap_outcome_scan(const char *text, size_t length, enum neap_outcome_words words, char *ret_line,
+void neap_outcome_scan(const char *text, size_t length, enum neap_outcome_failure kind, char *ret_line,
 		       size_t capacity);
 
 #endif

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WORDS          64 /* options come first: later ones do not matter */
+#define ARGV_MOST      64 /* options come first: later ones do not matter */
 #define COMMAND_BYTES  (1u << 20)
 #define VALUE_CAPACITY 32768
 
@@ -86,7 +86,7 @@ const char *neap_outsider_why(const struct neap_outsider *process)
 }
 
 /* Reads the process's command line; `argv` point into `buffer`. */
-static bool read_argv(pid_t pid, struct neap_buffer *buffer, const char *argv[WORDS + 1])
+static bool read_argv(pid_t pid, struct neap_buffer *buffer, const char *argv[ARGV_MOST + 1])
 {
 	char path[64];
 	snprintf(path, sizeof path, "/proc/%d/cmdline", (int)pid);
@@ -94,7 +94,7 @@ static bool read_argv(pid_t pid, struct neap_buffer *buffer, const char *argv[WO
 		return false;
 	const char *at = neap_buffer_string(buffer), *end = at + buffer->length;
 	size_t count = 0;
-	for (; at < end && count < WORDS; at += strlen(at) + 1)
+	for (; at < end && count < ARGV_MOST; at += strlen(at) + 1)
 		argv[count++] = at;
 	argv[count] = NULL;
 	return true;
@@ -105,7 +105,7 @@ static bool describe(pid_t pid, const char *no_runtime, bool *ret_astray, char *
 {
 	struct neap_buffer command = {0};
 	struct neap_process process = {0};
-	const char *argv[WORDS + 1];
+	const char *argv[ARGV_MOST + 1];
 	char *attach = calloc(2, VALUE_CAPACITY), *python_path = attach ? attach + VALUE_CAPACITY : NULL;
 	bool found = attach && !neap_process_read(pid, &process, NULL) && read_argv(pid, &command, argv);
 	if (found) {

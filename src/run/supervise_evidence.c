@@ -284,7 +284,7 @@ static void read_last_error(struct neap_supervise *run, const char *path, pid_t 
 	struct neap_buffer text = {0};
 	(void)run, (void)pid;
 	if (!evidence->stderr_line[0] && neap_file_read(path, TAIL_BYTES, &text, NULL) == NEAP_OK)
-		neap_outcome_scan(neap_buffer_string(&text), text.length, NEAP_WORDS_OOM, evidence->stderr_line,
+		neap_outcome_scan(neap_buffer_string(&text), text.length, NEAP_FAILURE_OOM, evidence->stderr_line,
 				  sizeof evidence->stderr_line);
 	neap_buffer_fini(&text);
 }

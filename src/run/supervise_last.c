@@ -146,9 +146,9 @@ void neap_supervise_last_read(struct neap_supervise *run, struct neap_evidence *
 		memcpy(run->last.error, first.line, sizeof first.line);
 	snprintf(evidence->error_line, sizeof evidence->error_line, "%s", run->last.error);
 	char line[sizeof evidence->stderr_line];
-	neap_outcome_scan(text, length, NEAP_WORDS_OOM, line, sizeof line);
+	neap_outcome_scan(text, length, NEAP_FAILURE_OOM, line, sizeof line);
 	neap_printable(evidence->stderr_line, sizeof evidence->stderr_line, line);
-	neap_outcome_scan(text, length, NEAP_WORDS_LOST, line, sizeof line);
+	neap_outcome_scan(text, length, NEAP_FAILURE_LOST, line, sizeof line);
 	neap_printable(evidence->lost_line, sizeof evidence->lost_line, line);
 	free(text);
 }

@@ -203,7 +203,7 @@ static void pass_interrupts_on(struct neap_series *series)
 /* Sleeps for a while, or until the first running experiment ends. */
 static void wait_a_while(struct neap_series *series)
 {
-	int timeout_ms = NEAP_SERIES_LOOK_MS;
+	int timeout_ms = NEAP_SERIES_SAMPLE_MS;
 	uint64_t now_ns = neap_series_now(series);
 	pass_interrupts_on(series);
 	if (series->options->progress && now_ns - series->progress_ns >= PROGRESS_NS) {

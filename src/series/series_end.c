@@ -31,7 +31,7 @@ static const char *name_of(const struct neap_series *series, struct neap_step st
 static void reap(struct neap_running *running)
 {
 	for (int i = 0; running->attempt.child && i < GONE_LOOKS; i++)
-		neap_attempt_sleep(&running->attempt, NEAP_SERIES_LOOK_MS);
+		neap_attempt_sleep(&running->attempt, NEAP_SERIES_SAMPLE_MS);
 }
 
 void neap_series_release(struct neap_series *series, struct neap_running *running)

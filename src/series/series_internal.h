@@ -52,7 +52,7 @@ static inline uint64_t neap_series_now(const struct neap_series *series)
 
 /* How often a running attempt is checked. We notice the end of our own supervisor at once, and the end of an adopted
  * one within this time. */
-#define NEAP_SERIES_LOOK_MS 25
+#define NEAP_SERIES_SAMPLE_MS 25
 
 /* Prints the lines that its supervisor has written since the last call. */
 void neap_series_show(struct neap_running *running);

@@ -130,7 +130,7 @@ static void test_lost_device(void **state)
 	};
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
 		char line[256];
-		neap_outcome_scan(rows[i].text, strlen(rows[i].text), NEAP_WORDS_LOST, line, sizeof line);
+		neap_outcome_scan(rows[i].text, strlen(rows[i].text), NEAP_FAILURE_LOST, line, sizeof line);
 		assert_string_equal(line, rows[i].lost ? rows[i].text : "");
 	}
 }
@@ -138,7 +138,7 @@ static void test_lost_device(void **state)
 static void scan(const char *text, const char *expected)
 {
 	char line[64] = "untouched";
-	neap_outcome_scan(text, strlen(text), NEAP_WORDS_OOM, line, sizeof line);
+	neap_outcome_scan(text, strlen(text), NEAP_FAILURE_OOM, line, sizeof line);
 	assert_string_equal(line, expected);
 }
 
@@ -161,7 +161,7 @@ static void test_scan(void **state)
 	memset(text, 'x', 300);
 	strcpy(text + 300, " CUDA out of memory\n");
 	char line[64];
-	neap_outcome_scan(text, strlen(text), NEAP_WORDS_OOM, line, sizeof line);
+	neap_outcome_scan(text, strlen(text), NEAP_FAILURE_OOM, line, sizeof line);
 	assert_int_equal(strlen(line), 63);
 }
 
