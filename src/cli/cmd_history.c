@@ -141,7 +141,7 @@ static bool list_one(void *context, struct neap_history_run *run)
 	else if (listing->request->csv)
 		history_print_csv(listing->count, run);
 	else
-		listing->status = history_print_row(listing->count, run, &listing->err);
+		history_print_row(listing->count, run);
 	listing->count++;
 	return listing->status == NEAP_OK;
 }
@@ -175,8 +175,10 @@ static int list(struct neap_history *history, struct request *request, const str
 	struct listing listing = {.request = request};
 	struct neap_error err = {0};
 	uint64_t found = 0;
-	enum neap_status status = history ? neap_history_count(history, &request->filter, &found, &err) : NEAP_OK;
-	if (!request->json && !request->csv && !request->limited)
+	bool newest = !request->json && !request->csv && !request->limited;
+	enum neap_status status =
+		history && newest ? neap_history_count(history, &request->filter, &found, &err) : NEAP_OK;
+	if (newest)
 		request->filter.limit = LIST_MOST;
 	request->filter.depth = request->json  ? NEAP_HISTORY_WHOLE
 				: request->csv ? NEAP_HISTORY_FIELDS
@@ -189,7 +191,7 @@ static int list(struct neap_history *history, struct request *request, const str
 		return neap_complain("history", status != NEAP_OK ? &err : &listing.err);
 	if (request->json)
 		history_end_json(listing.count);
-	else if (!request->csv && !request->limited && found > LIST_MOST)
+	else if (found > LIST_MOST)
 		printf("%" PRIu64 " earlier run%s: --limit 0 shows all\n", found - LIST_MOST,
 		       found == LIST_MOST + 1 ? "" : "s");
 	return NEAP_EXIT_OK;

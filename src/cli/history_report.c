@@ -176,8 +176,9 @@ void history_print_log(const struct neap_history_run *run)
 
 static void print_padded(const char *text, size_t width)
 {
-	size_t columns = neap_report_width(text, strlen(text));
-	printf("%s%*s", text, columns < width ? (int)(width - columns) : 0, "");
+	fputs(text, stdout);
+	for (size_t columns = neap_report_width(text, strlen(text)); columns < width; columns++)
+		putchar(' ');
 }
 
 /* One run's cell; numbers with their change from the first run's. */
@@ -236,26 +237,23 @@ void history_print_compared(const struct neap_history_run *runs, size_t count)
 
 /* --- the list --- */
 
-enum neap_status history_print_row(size_t index, const struct neap_history_run *run, struct neap_error *err)
+void history_print_row(size_t index, const struct neap_history_run *run)
 {
-	struct neap_report_cells *cells = malloc(sizeof *cells);
+	struct neap_report_cells cells;
 	char name[CAPACITY], full[2 * CAPACITY], when[32];
-	if (!cells)
-		return neap_fail(err, NEAP_ENOMEM, "out of memory");
-	neap_report_cells(run->result, cells);
+	neap_report_cells(run->result, &cells);
 	neap_printable(full, CAPACITY, run->series);
-	snprintf(name, sizeof name, "%.100s%s%.120s", full, *full ? "/" : "", cells->text[NEAP_COLUMN_NAME]);
+	snprintf(name, sizeof name, "%.100s%s%.120s", full, *full ? "/" : "", cells.text[NEAP_COLUMN_NAME]);
 	if (index == 0)
 		printf("%-36s  %-19s  %-28s  %-13s  %9s  %9s  %7s  %s\n", "RUN", "ENDED", "NAME", "OUTCOME", "PEAK",
 		       "TIME", "STEPS", "RUNG");
 	print_padded(run->result->run_id, 36);
-	printf("  %-19s  ", history_time(run->result->ended_wall_ns, when));
+	fputs("  ", stdout);
+	print_padded(history_time(run->result->ended_wall_ns, when), 19);
+	fputs("  ", stdout);
 	print_padded(name, 28);
-	printf("  %-13s  %9s  %9s  %7" PRIu64 "  %s\n", cells->text[NEAP_COLUMN_OUTCOME],
-	       cells->text[NEAP_COLUMN_PEAK], cells->text[NEAP_COLUMN_TIME], run->result->steps,
-	       cells->text[NEAP_COLUMN_RUNG]);
-	free(cells);
-	return NEAP_OK;
+	printf("  %-13s  %9s  %9s  %7" PRIu64 "  %s\n", cells.text[NEAP_COLUMN_OUTCOME], cells.text[NEAP_COLUMN_PEAK],
+	       cells.text[NEAP_COLUMN_TIME], run->result->steps, cells.text[NEAP_COLUMN_RUNG]);
 }
 
 /* Writes a row by RFC 4180. Bytes and nanoseconds have no unit. */

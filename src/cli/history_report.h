@@ -9,8 +9,8 @@
 /* "2026-11-20 18:30:05" in local time; "-" for 0. Returns `text`. */
 const char *history_time(uint64_t wall_ns, char text[32]);
 
-/* A row of the list; the head comes with the first one (`index` 0). Errors: NEAP_ENOMEM. */
-enum neap_status history_print_row(size_t index, const struct neap_history_run *run, struct neap_error *err);
+/* A row of the list; the head comes with the first one (`index` 0). */
+void history_print_row(size_t index, const struct neap_history_run *run);
 void history_print_csv(size_t index, const struct neap_history_run *run);
 /* `index` 0 begins the object, history_end_json ends it. Errors: NEAP_ENOMEM, NEAP_EINVAL. */
 enum neap_status history_print_json(size_t index, const struct neap_history_run *run, struct neap_error *err);

@@ -64,19 +64,18 @@ void neap_report_cells(const struct neap_result *result, struct neap_report_cell
 {
 	const size_t capacity = sizeof ret_cells->text[0];
 	uint64_t peak = neap_report_peak(result);
-	char size[NEAP_UNITS_CAPACITY];
 
-	*ret_cells = (struct neap_report_cells){0};
-	for (int i = 0; i < NEAP_COLUMN_COUNT; i++)
+	for (int i = 0; i < NEAP_COLUMN_COUNT; i++) {
 		strcpy(ret_cells->text[i], "-");
+		ret_cells->tone[i] = NEAP_TONE_PLAIN;
+	}
 	neap_printable(ret_cells->text[NEAP_COLUMN_NAME], capacity, result->name[0] ? result->name : "-");
-	snprintf(ret_cells->text[NEAP_COLUMN_OUTCOME], capacity, "%s", neap_outcome_name(result->outcome));
+	strcpy(ret_cells->text[NEAP_COLUMN_OUTCOME], neap_outcome_name(result->outcome));
 	ret_cells->tone[NEAP_COLUMN_OUTCOME] = outcome_tone(result->outcome);
 	if (peak > 0)
-		snprintf(ret_cells->text[NEAP_COLUMN_PEAK], capacity, "%s", neap_size_format(peak, size));
+		neap_size_format(peak, ret_cells->text[NEAP_COLUMN_PEAK]);
 	if (peak > 0 && result->device_total_bytes > 0) {
-		snprintf(ret_cells->text[NEAP_COLUMN_HEADROOM], capacity, "%s",
-			 neap_size_format(result->headroom_bytes, size));
+		neap_size_format(result->headroom_bytes, ret_cells->text[NEAP_COLUMN_HEADROOM]);
 		if (result->headroom_bytes < result->device_total_bytes / 20)
 			ret_cells->tone[NEAP_COLUMN_HEADROOM] = NEAP_TONE_WARN;
 	}
@@ -84,14 +83,12 @@ void neap_report_cells(const struct neap_result *result, struct neap_report_cell
 		snprintf(ret_cells->text[NEAP_COLUMN_FITS], capacity, "%" PRIu64, result->advised_micro_batch);
 	if (!never_ran(result)) {
 		if (result->drained) {
-			snprintf(ret_cells->text[NEAP_COLUMN_DRAIN], capacity, "%s",
-				 neap_duration_format(result->drain_ns, size));
+			neap_duration_format(result->drain_ns, ret_cells->text[NEAP_COLUMN_DRAIN]);
 		} else if (result->drain_note[0]) { /* else nobody watched the memory come back */
 			strcpy(ret_cells->text[NEAP_COLUMN_DRAIN], "not free");
 			ret_cells->tone[NEAP_COLUMN_DRAIN] = NEAP_TONE_BAD;
 		}
-		snprintf(ret_cells->text[NEAP_COLUMN_TIME], capacity, "%s",
-			 neap_duration_format(result->duration_ns, size));
+		neap_duration_format(result->duration_ns, ret_cells->text[NEAP_COLUMN_TIME]);
 	}
 	snprintf(ret_cells->text[NEAP_COLUMN_RETRIES], capacity, "%" PRIu32, result->retries);
 	if (result->rung[0]) {
