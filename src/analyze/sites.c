@@ -27,7 +27,28 @@ static bool is_any(const char *text, const char *const *words)
 	return false;
 }
 
-static bool of_torch(const char *file) { return strstr(file, "/torch/") || begins(file, "torch/"); }
+/* PyTorch's own modules, installed or in a checkout. A program may stand in a folder of that name, too. */
+static bool of_torch(const char *file)
+{
+	static const char *const modules[] = {
+		"_",    "amp/",    "ao/", "autograd/", "cuda/",     "distributed/",  "func/",   "functional", "fx/",
+		"jit/", "library", "nn/", "optim/",    "overrides", "serialization", "storage", "utils/",     NULL};
+	if (strstr(file, "-packages/torch/"))
+		return true;
+	for (const char *at = file; (at = strstr(at, "torch/")); at += strlen("torch/"))
+		for (size_t i = 0; modules[i] && (at == file || at[-1] == '/'); i++)
+			if (begins(at + strlen("torch/"), modules[i]))
+				return true;
+	return false;
+}
+
+/* What torch.compile has written: CACHE/i6/ci642mh5izv...py, a hash in the folder of its second and third letter. */
+static bool is_generated(const char *file)
+{
+	const char *name = strrchr(file, '/');
+	return name && name - file >= 3 && strlen(name) > 40 && name[-3] == '/' && name[1] == 'c' &&
+	       strncmp(name - 2, name + 2, 2) == 0;
+}
 
 /* neap's own modules in Python, which stand between a program and PyTorch in a run of neap estimate. */
 static bool of_neap(const char *file)
@@ -56,8 +77,11 @@ static enum rank rank_of(const struct neap_trace *trace, const struct neap_trace
 	const char *file = neap_trace_text(trace, frame->file), *name = neap_trace_text(trace, frame->name);
 	if (neap_trace_of_neap(trace))
 		return RANK_PROGRAM;
+	if (begins(name, "__torch_")) /* a tensor subclass's __torch_function__, between any line and its operation */
+		return RANK_LIBRARY;
 	if (ends(file, ".py") || begins(file, "<"))
-		return of_torch(file) || of_python(file) || of_neap(file) ? RANK_LIBRARY : RANK_PROGRAM;
+		return of_torch(file) || of_python(file) || of_neap(file) || is_generated(file) ? RANK_LIBRARY
+												: RANK_PROGRAM;
 	if (!name[0] || strcmp(name, "??") == 0 || strcmp(name, "_start") == 0)
 		return RANK_PLUMBING;
 	for (size_t i = 0; plumbing[i]; i++)

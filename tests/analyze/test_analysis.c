@@ -175,30 +175,6 @@ static void what_compiling_takes(void **state)
 	neap_trace_free(trace);
 }
 
-/* Frames of PyTorch, neap and Python itself are attributed to the program's line that called them. */
-static void what_is_no_line_of_the_program(void **state)
-{
-	static const char *const files[] = {"/venv/lib/python3.12/site-packages/neap/_estimate.py",
-					    "/venv/lib/python3.12/site-packages/neap/hooks.py",
-					    "/venv/lib/python3.12/site-packages/torch/cuda/memory.py",
-					    "/usr/lib/python3.12/contextlib.py"};
-	(void)state;
-	struct maker maker;
-	begin(&maker);
-	event(&maker, NEAP_TRACE_SEGMENT_ALLOC, 0x10000000, 64 * MIB, 0);
-	for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
-		event(&maker, NEAP_TRACE_ALLOC, 0x10000000 + i * MIB, MIB, stack(&maker, files[i], "inner", 7));
-	struct neap_trace *trace = finish(&maker);
-	struct neap_analysis analysis = {0};
-	char text[320];
-	analyze(trace, (struct neap_instant){0}, (struct neap_instant){0}, &analysis);
-	assert_int_equal(analysis.holder_count, 1);
-	neap_holder_text(trace, &analysis.holders[0], text, sizeof text);
-	assert_string_equal(text, "job/train.py:412 <module>");
-	neap_analysis_fini(&analysis);
-	neap_trace_free(trace);
-}
-
 /* The same without frames: the purposes come from lifetimes, and the analysis says so. */
 static void what_lifetimes_tell(void **state)
 {
@@ -588,13 +564,13 @@ static void course_of_the_steps(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(peaks_of_a_text_trace),          cmocka_unit_test(instants_that_are_not_there),
-		cmocka_unit_test(what_a_training_step_holds),     cmocka_unit_test(what_compiling_takes),
-		cmocka_unit_test(what_is_no_line_of_the_program), cmocka_unit_test(what_lifetimes_tell),
-		cmocka_unit_test(data_is_no_part_of_the_model),   cmocka_unit_test(what_is_kept_over_steps),
-		cmocka_unit_test(recordings_that_begin_midway),   cmocka_unit_test(a_leak_has_a_line),
-		cmocka_unit_test(swings_and_their_causes),        cmocka_unit_test(why_steps_differ),
-		cmocka_unit_test(accumulation_by_its_rhythm),     cmocka_unit_test(course_of_the_steps),
+		cmocka_unit_test(peaks_of_a_text_trace),      cmocka_unit_test(instants_that_are_not_there),
+		cmocka_unit_test(what_a_training_step_holds), cmocka_unit_test(what_compiling_takes),
+		cmocka_unit_test(what_lifetimes_tell),        cmocka_unit_test(data_is_no_part_of_the_model),
+		cmocka_unit_test(what_is_kept_over_steps),    cmocka_unit_test(recordings_that_begin_midway),
+		cmocka_unit_test(a_leak_has_a_line),          cmocka_unit_test(swings_and_their_causes),
+		cmocka_unit_test(why_steps_differ),           cmocka_unit_test(accumulation_by_its_rhythm),
+		cmocka_unit_test(course_of_the_steps),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

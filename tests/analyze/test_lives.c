@@ -1,4 +1,4 @@
-/* When each allocation began and ended, and the levels that follow. */
+/* When each allocation began and ended, the levels that follow, and which line of the program it counts for. */
 #include "analysis_test.h"
 
 /* A block that is freed but was never allocated was there before; of a block that is allocated twice, the free was
@@ -100,12 +100,46 @@ static void frees_with_the_stacks_of_allocations(void **state)
 	neap_trace_free(trace);
 }
 
+/* Frames of PyTorch, neap, Python itself and compiled code are attributed to the program's line that called them. */
+static void what_is_no_line_of_the_program(void **state)
+{
+	static const char *const frames[][2] = {
+		{"/v/site-packages/neap/_estimate.py", "reader"},
+		{"/v/site-packages/neap/hooks.py", "inner"},
+		{"/v/site-packages/torch/cuda/memory.py", "inner"},
+		{"/usr/lib/python3.12/contextlib.py", "inner"},
+		{"/v/i6/ci642mh5izvlkdgh6pu4slnmfhmnz453ddto65z7v2s65u5l5jde.py", "call"},
+		{"/v/site-packages/monai/meta_tensor.py", "__torch_function__"},
+	};
+	(void)state;
+	struct maker maker;
+	begin(&maker);
+	event(&maker, NEAP_TRACE_SEGMENT_ALLOC, 0x10000000, 64 * MIB, 0);
+	for (size_t i = 0; i < 6; i++)
+		event(&maker, NEAP_TRACE_ALLOC, 0x10000000 + i * MIB, MIB,
+		      stack(&maker, frames[i][0], frames[i][1], 7));
+	uint32_t folder = stack(&maker, "/home/me/torch/unet.py", "main", 99);
+	event(&maker, NEAP_TRACE_ALLOC, 0x10000000 + 16 * MIB, MIB, folder);
+	struct neap_trace *trace = finish(&maker);
+	struct neap_analysis analysis = {0};
+	char text[320];
+	analyze(trace, (struct neap_instant){0}, (struct neap_instant){0}, &analysis);
+	assert_int_equal(analysis.holder_count, 2);
+	neap_holder_text(trace, &analysis.holders[0], text, sizeof text);
+	assert_string_equal(text, "job/train.py:412 <module>");
+	neap_holder_text(trace, &analysis.holders[1], text, sizeof text);
+	assert_string_equal(text, "torch/unet.py:99 main");
+	neap_analysis_fini(&analysis);
+	neap_trace_free(trace);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(lives_from_before),
 		cmocka_unit_test(levels_of_odd_events),
 		cmocka_unit_test(frees_with_the_stacks_of_allocations),
+		cmocka_unit_test(what_is_no_line_of_the_program),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
