@@ -16,10 +16,16 @@
 
 #define LAST_LINES 12
 
-static void print_last_lines(const char *folder)
+/* Prints how the program failed, and the end of its output. A launcher's summary hides the error of its rank. */
+static void print_failure(const struct neap_result *result, const char *folder)
 {
 	struct neap_buffer text = {0};
 	neap_run_folder_last_lines(&text, folder, LAST_LINES);
+	bool shown = strstr(neap_buffer_string(&text), result->error_line) != NULL;
+	if (result->outcome != NEAP_OUTCOME_TIMEOUT)
+		fprintf(stderr, "neap estimate: the program failed (%s, exit status %d)%s%s. The last it wrote:\n",
+			neap_outcome_name(result->outcome), result->exit_status, shown ? "" : ": ",
+			shown ? "" : NEAP_PRINTABLE(result->error_line));
 	print_safe_lines(stderr, neap_buffer_string(&text));
 	neap_buffer_fini(&text);
 }
@@ -67,6 +73,7 @@ int estimate_explain_failure(const struct neap_estimate_run *run, const char *fo
 			     enum neap_status status, const struct neap_error *err)
 {
 	const struct neap_result *result = &run->result;
+	bool failed = result->outcome != NEAP_OUTCOME_OK && result->outcome != NEAP_OUTCOME_STOPPED;
 	if (!result->name && run->view.kind == NEAP_VIEW_UNKNOWN) {
 		fputs("neap estimate: the process that isolates the run was killed\n", stderr);
 		return NEAP_EXIT_OS;
@@ -85,15 +92,12 @@ int estimate_explain_failure(const struct neap_estimate_run *run, const char *fo
 	if (result->outcome == NEAP_OUTCOME_TIMEOUT)
 		fprintf(stderr, "neap estimate: the time limit ended the program before it used the GPU, or it did "
 				"not end when it was asked to: --time-limit\n");
-	else if (result->outcome != NEAP_OUTCOME_OK && result->outcome != NEAP_OUTCOME_STOPPED)
-		fprintf(stderr, "neap estimate: the program failed (%s, exit status %d). The last it wrote:\n",
-			neap_outcome_name(result->outcome), result->exit_status);
-	else if (status == NEAP_ENOENT)
+	else if (!failed && status == NEAP_ENOENT)
 		fprintf(stderr, "neap estimate: the program ended without using the GPU through PyTorch\n");
-	else
+	else if (!failed)
 		neap_complain("estimate", err);
-	if (result->outcome != NEAP_OUTCOME_OK && result->outcome != NEAP_OUTCOME_STOPPED)
-		print_last_lines(folder);
+	if (failed)
+		print_failure(result, folder);
 	print_refusal(&run->view);
 	if (asks_for_more_gpus(folder))
 		fprintf(stderr,

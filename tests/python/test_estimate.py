@@ -888,6 +888,9 @@ class Failures(Estimate):
         self.assertIn("ValueError: the reason", done.stderr)
         self.assertIn("exit status 1", done.stderr)
         self.assertEqual(done.stdout, "")
+        launcher = f"{sys.executable} bad.py; seq 20 >&2; exit 1"  # its own last lines hide the error
+        done = self.call("estimate", "--", "sh", "-c", launcher, code=1)
+        self.assertIn("failed (failed, exit status 1): ValueError: the reason. The last it wrote:\n9\n", done.stderr)
 
     def test_a_script_without_a_gpu(self) -> None:
         (self.folder / "cpu.py").write_text("import torch\ntorch.zeros(1)\n")
