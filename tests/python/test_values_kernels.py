@@ -154,6 +154,16 @@ class TestKernels(unittest.TestCase):
         self.assertFalse(_values.known(sums * 2))
         self.assertIn(("added", "a kernel in Triton"), _values.unknown())
 
+    def test_an_operation_that_pytorch_has_in_triton(self):
+        """Since 2.12 PyTorch computes some products of matrices by Triton: values of its operations are known."""
+        kernels = set(_values_triton.failed)
+        x = torch.randn(8, 64, 1)
+        y = torch.randn(8, 1, 32)
+        product = torch.bmm(x.cuda(), y.cuda())
+        self.assertTrue(torch.equal(product.cpu(), torch.bmm(x, y)))
+        self.assertTrue(_values.known(product))
+        self.assertEqual(set(_values_triton.failed), kernels)
+
     def test_a_text_of_triton_that_is_not_clear(self):
         head = "tt.func public @f(%a: !tt.ptr<f32>, %b: !tt.ptr<f32>) {\n"
         self.assertEqual(_values_triton._uses(head + "tt.store %b, %c : f32", 2), (set(), {1}))
