@@ -93,7 +93,7 @@ static bool is(const struct tokens *tokens, size_t i, const char *word)
 
 static bool is_one_of(const struct tokens *tokens, size_t i, const char *const *words, size_t count)
 {
-	for (size_t w = 0; i < tokens->count && w < count; w++)
+	for (size_t w = 0; i < tokens->count && !tokens->at[i].number && w < count; w++)
 		if ((tokens->at[i].text[0] | 0x20) == words[w][0] &&
 		    is(tokens, i, words[w])) /* most differ at once */
 			return true;
