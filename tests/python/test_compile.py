@@ -54,6 +54,58 @@ sys.stdout.write("the end\\n")
 """
 
 
+# As in pytorch#193193: two passes through the same checkpointed blocks in one compiled graph, whose backward recomputes several at once.
+TWICE = """
+import sys, torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3))
+        self.q, self.kv, self.out = nn.Linear(width, width), nn.Linear(width, 2 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def attend(self, x, other):
+        batch, length, width = x.shape
+        q = self.q(x).view(batch, length, -1, 64).transpose(1, 2)
+        k, v = self.kv(other).view(batch, length, 2, -1, 64).permute(2, 0, 3, 1, 4)
+        return self.out(nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(batch, length, width))
+
+    def forward(self, x, context=None):
+        first = self.norms[0](x)
+        x = x + self.attend(first, first)
+        if context is not None:
+            x = x + self.attend(self.norms[1](x), context)
+        return x + self.down(nn.functional.gelu(self.up(self.norms[2](x))))
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(1024) for _ in range(4))
+
+    def once(self, x, context=None):
+        for block in self.blocks:
+            x = checkpoint(block, x, context, use_reentrant=False)
+        return x.float().square().mean()
+
+    def forward(self, x, context):
+        return self.once(x) + self.once(x, context)
+
+model = Model().cuda()
+step = torch.compile(model) if "compiled" in sys.argv else model
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+x, context = torch.randn(BATCH, 256, 1024, device="cuda"), torch.randn(BATCH, 256, 1024, device="cuda")
+for _ in range(3):
+    with torch.autocast("cuda", torch.bfloat16):
+        loss = step(x, context)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
 @unittest.skipUnless(importlib.util.find_spec("triton"), "Triton is not installed: tools/python_env.sh installs it")
 class Compile(running.Case):
     def setUp(self):
@@ -91,6 +143,14 @@ class Compile(running.Case):
         for kind in ("requested_peak", "allocated_peak", "reserved_peak"):
             self.assertGreater(found[kind] - without[kind], 10 * running.MIB)
         self.assertGreater(without["requested_peak"], 32 * running.MIB)  # cuBLAS's workspace stays
+
+    @running.LONG
+    def test_report_of_two_checkpointed_passes(self):
+        """In eager mode it fits a GPU that the compiled program, as reported, does not fit."""
+        (self.folder / "twice.py").write_text(TWICE.replace("BATCH", "160"))
+        command = ("estimate", "--json", "--values", "none", "--gpu", "rtx4060-8gb", "--", sys.executable, "twice.py")
+        self.assertIs(json.loads(self.command(*command).stdout)["gpus"][0]["fits"], True)
+        self.assertIs(json.loads(self.command(*command, "compiled", check=False).stdout)["gpus"][0]["fits"], False)
 
 
 if __name__ == "__main__":
