@@ -369,7 +369,9 @@ def _wrap_readers(torch: Any) -> None:
         (torch.nn.functional, "one_hot"),
     ):
         _wrap(owner, name, _SOMETIMES[name], torch)
-    _wrap_mask(torch)
+    # __getitem__ set on the class makes tensors sequences in Python's C API, and torch.tensor() of a list of scalars fails.
+    if _values.asked() == "none":
+        _wrap_mask(torch)
 
 
 def _wrap(owner: Any, name: str, use: str, torch: Any) -> None:

@@ -534,6 +534,7 @@ class Trust(Estimate):
             "i = x.long()\nx.cpu()\nx.to('cpu'), x.to('cuda'), x.to(torch.half)\ntorch.where(x), torch.where(x > 0, x, x)\n" \
             "torch.repeat_interleave(x, i), x.repeat_interleave(2)\n" \
             "torch.nn.functional.one_hot(i), torch.nn.functional.one_hot(i, 3)\n" \
+            "if __import__('neap')._values.asked() != 'none':\n    torch.tensor([x[0], x[1]])\n" \
             "@torch.jit.script\ndef scripted(x):\n    return torch.where(x > 0, x, -x)\nscripted(x)\n"
         (self.folder / "reads.py").write_text(lines)
         found = self.estimate("reads.py", options=("--gpu", "h100-80gb"))["reads"]
