@@ -34,6 +34,7 @@ CONTEXT_MIB = 64
 SHARES = {"transformer": 16, "cnn": 14, "lstm": 10, "accumulation": 10, "lengths": 12, "evaluation": 8, "leak": 8, "limit": 8,
           "neighbours": 5, "second": 4, "too large": 5}  # fmt: skip
 AT_ONCE = 20  # programs under one `neap run`: they share the import of PyTorch
+EXPANDABLE = "expandable_segments:True"
 ATTEMPTS = 8  # tries to make a program run out of memory
 
 
@@ -47,7 +48,7 @@ def make_spec(family, rng):
             "batch": rng.choice([96, 128, 192, 256]), "layers": rng.choice([2, 4, 6, 8]), "width": rng.choice([128, 192, 256, 384]),
             "length": rng.choice([64, 128, 256]), "fused_attention": rng.random() < 0.5, "fraction": 1.0, "leak": False,
             "neighbour": 0, "second": False, "checkpointing": False, "mixed": False, "evaluate": 0, "no_grad": True,
-            "conf": ""}  # fmt: skip
+            "conf": "", "allocator": None}  # fmt: skip
     if family in ("transformer", "cnn", "lstm"):
         spec["model"] = family
     elif family == "accumulation":
@@ -333,7 +334,7 @@ class Bench:
             time.sleep(5)
         raise SystemExit("PyTorch's allocations are not recorded here: is there a C++ compiler?")
 
-    def run(self, specs, conf=""):
+    def run(self, specs, conf="", allocator=None):
         """Runs each program once. Returns its recording and exit code, by the number of its spec."""
         found = {}
         for first in range(0, len(specs), AT_ONCE):
@@ -343,7 +344,8 @@ class Bench:
             path.write_text(json.dumps(specs[first : first + AT_ONCE]))
             sim = f"mem={DEVICE_MIB}MiB,context={CONTEXT_MIB}MiB,backing=none,world=fixes-{os.getpid()}-{self.runs}"
             environment = {**self.environment, "NEAP_SIM": sim, **({"PYTORCH_CUDA_ALLOC_CONF": conf} if conf else {})}
-            done = subprocess.run([self.neap, "run", "--quiet", "--folder", run, "--", self.arguments.python, HERE, "--children", path],
+            own = ["--allocator", allocator] if allocator else []
+            done = subprocess.run([self.neap, "run", "--quiet", *own, "--folder", run, "--", self.arguments.python, HERE, "--children", path],
                                   env=environment, capture_output=True, text=True)  # fmt: skip
             if self.arguments.verbose or not path.with_suffix(".done").exists():
                 print(done.stdout[-4000:], done.stderr[-4000:], file=sys.stderr)
@@ -374,7 +376,7 @@ def apply(spec, fix):
         spec["batch"] = int(before // divisor)
         spec["accumulate"] = spec["accumulate"] * min(math.ceil(before / spec["batch"]), 32)
     elif kind == "setting of the allocator" or kind == "expandable segments":
-        spec["conf"] = how.get("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+        spec.update(allocator=how.get("allocator"), conf=how.get("PYTORCH_CUDA_ALLOC_CONF", "" if "allocator" in how else EXPANDABLE))
     elif kind == "higher limit":
         spec["fraction"] = how["fraction"]
     elif kind == "end other processes":
@@ -428,9 +430,9 @@ def measure(bench, specs):
         first = first_fix(found[spec["number"]].get("card"))
         fixed = apply(spec, first) if first else None
         if fixed:
-            again[fixed["conf"]].append(fixed)
-    for conf, some in again.items():
-        for number, (recording, code) in bench.run(some, conf).items():
+            again[fixed["conf"], fixed["allocator"]].append(fixed)
+    for (conf, allocator), some in again.items():
+        for number, (recording, code) in bench.run(some, conf, allocator).items():
             found[number].update(worked=code == 0, fixed=str(recording))
     return found
 

@@ -504,7 +504,9 @@ static void refine_limit(struct neap_oom_card *card)
 /* Setting the variable replaces its former value: the text says so if it had one. */
 static void report_setting(const struct neap_whatifs *whatifs, const struct neap_whatif *item, struct neap_fix *fix)
 {
-	if (item->active)
+	if (item->policy == NEAP_REPLAY_NEAP)
+		snprintf(fix->text, sizeof fix->text, "neap's allocator: neap run --allocator neap -- ...");
+	else if (item->active)
 		snprintf(fix->text, sizeof fix->text, "%s in PYTORCH_CUDA_ALLOC_CONF", item->settings);
 	else if (!*item->settings)
 		snprintf(fix->text, sizeof fix->text, "PYTORCH_CUDA_ALLOC_CONF not set: PyTorch with its defaults");
@@ -529,7 +531,8 @@ void neap_oom_replay_fixes(struct neap_oom_card *card)
 	for (size_t i = 0; i < whatifs->count && (card->source != NEAP_TRACE_RECORDING || card->other_allocator);
 	     i++) {
 		const struct neap_whatif *item = &whatifs->items[i];
-		if (item->own || !item->settings || !item->tried || !(item->active || (item->fits && !own_fits)))
+		bool changes = item->settings || item->policy == NEAP_REPLAY_NEAP;
+		if (item->own || !changes || !item->tried || !(item->active || (item->fits && !own_fits)))
 			continue;
 		struct neap_fix *fix = neap_fix_add(card, NEAP_FIX_SETTING, 0, 0);
 		fix->replayed = true;

@@ -48,7 +48,7 @@ enum neap_fix_kind {
 	NEAP_FIX_LEAK, /* memory grew from step to step: repair that first */
 	NEAP_FIX_SMALLER_MODEL,
 	NEAP_FIX_WAIT,      /* synchronise before the request: bytes freed are still in use by queued work */
-	NEAP_FIX_SETTING,   /* of PyTorch's allocator: replayed with it, the trace completes */
+	NEAP_FIX_SETTING,   /* of PyTorch's allocator, or neap's instead: replayed with it, the trace completes */
 	NEAP_FIX_UPDATE,    /* the optimizer updates one parameter after another, without temporaries of all */
 	NEAP_FIX_OPTIMIZER, /* one with less state */
 	NEAP_FIX_SHARDING,  /* over several devices, or to the host */
@@ -79,7 +79,7 @@ struct neap_fix {
 	/* If only later steps are unknown: how large a later step may be. Its bytes that depend on the batch may be
 	 * so many tenths of this step's. 0: something else is unknown, or nothing. */
 	unsigned later_tenths;
-	const char *setting; /* SETTING: the value of PYTORCH_CUDA_ALLOC_CONF. Static */
+	const char *setting; /* SETTING: the value of PYTORCH_CUDA_ALLOC_CONF, static; NULL: of neap's allocator */
 	int order;           /* in which the fixes were found; sorting keeps it among equals */
 };
 

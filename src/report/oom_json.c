@@ -55,6 +55,8 @@ static json_t *apply_json(const struct neap_oom_card *card, const struct neap_fi
 		return JSON(REAL("divide_evaluation_batch", fix->amount));
 	if (fix->setting)
 		return JSON(TEXT("PYTORCH_CUDA_ALLOC_CONF", fix->setting));
+	if (fix->kind == NEAP_FIX_SETTING)
+		return JSON(TEXT("allocator", "neap"));
 	for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
 		if (fix->kind == keys[i].kind && (fix->amount > 0 || fix->kind == NEAP_FIX_OPTIMIZER))
 			return JSON(REAL(keys[i].key, fix->amount));
