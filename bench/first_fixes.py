@@ -344,8 +344,8 @@ class Bench:
             path.write_text(json.dumps(specs[first : first + AT_ONCE]))
             sim = f"mem={DEVICE_MIB}MiB,context={CONTEXT_MIB}MiB,backing=none,world=fixes-{os.getpid()}-{self.runs}"
             environment = {**self.environment, "NEAP_SIM": sim, **({"PYTORCH_CUDA_ALLOC_CONF": conf} if conf else {})}
-            own = ["--allocator", allocator] if allocator else []
-            done = subprocess.run([self.neap, "run", "--quiet", *own, "--folder", run, "--", self.arguments.python, HERE, "--children", path],
+            neap = [self.neap, "run", "--quiet", *(["--allocator", allocator] if allocator else []), "--folder", run]
+            done = subprocess.run([*neap, "--", self.arguments.python, HERE, "--children", path],
                                   env=environment, capture_output=True, text=True)  # fmt: skip
             if self.arguments.verbose or not path.with_suffix(".done").exists():
                 print(done.stdout[-4000:], done.stderr[-4000:], file=sys.stderr)

@@ -361,13 +361,8 @@ def _wrap_readers(torch: Any) -> None:
         _wrap(torch.Tensor, name, use, torch)
     for name, use in _FUNCTIONS.items():
         _wrap(torch, name, use, torch)
-    for owner, name in (
-        (torch.Tensor, "to"),
-        (torch.Tensor, "repeat_interleave"),
-        (torch, "repeat_interleave"),
-        (torch, "where"),
-        (torch.nn.functional, "one_hot"),
-    ):
+    sometimes = ((torch.Tensor, "to"), (torch.Tensor, "repeat_interleave"), (torch, "repeat_interleave"), (torch, "where"))
+    for owner, name in (*sometimes, (torch.nn.functional, "one_hot")):
         _wrap(owner, name, _SOMETIMES[name], torch)
     # __getitem__ set on the class makes tensors sequences in Python's C API, and torch.tensor() of a list of scalars fails.
     if _values.asked() == "none":
