@@ -44,7 +44,7 @@ const neap_sim_races *calls() { return races.calls.load(std::memory_order_acquir
 uint32_t place()
 {
 	static thread_local Path path;
-	uint32_t number = stacks_number(path, true); /* cells and notebooks come and go */
+	uint32_t number = stacks_python() ? stacks_number(path, true) : 0; /* cells and notebooks come and go */
 
 	return number ? number : races.backward.load(std::memory_order_relaxed);
 }

@@ -374,6 +374,8 @@ uint32_t stacks_number(Path &path, bool verify)
 	return number;
 }
 
+bool stacks_python() { return stacks.readable.load(std::memory_order_acquire) && innermost(); }
+
 bool stacks_full() { return stacks.full; }
 
 size_t stacks_text(char *text, size_t capacity)

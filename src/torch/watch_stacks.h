@@ -61,6 +61,8 @@ void stacks_close();
  * thread, with or without Python's lock. A stack is known by the addresses of its code objects and instructions; to
  * `verify` also compares the functions' names, which takes longer: an address may come to mean something else. */
 uint32_t stacks_number(Path &path, bool verify);
+/* Whether this thread has Python frames, as far as the layout lets them be read. */
+bool stacks_python();
 /* Whether stacks were left out because the file was full. */
 bool stacks_full();
 /* This thread's frames as they would be written, for a check. Returns the length; at most `capacity` - 1. */

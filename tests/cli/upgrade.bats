@@ -20,7 +20,7 @@ prepare() { tar -xzf "$BATS_TEST_DIRNAME/upgrade/neap-0.1.tar.gz"; }
 
 @test "its recordings and results are read" {
 	show 'neap explain smaller | sed -n "1,20p"'
-	show 'neap analyze smaller | sed -n "1,12p"'
+	show 'neap analyze smaller | sed -n "1,13p"'
 	show 'neap replay smaller --policy neap | head -5'
 	show 'neap check steps.txt --max-peak 1MiB'
 	expect recordings
