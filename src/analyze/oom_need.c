@@ -97,7 +97,7 @@ void neap_oom_find_need(struct neap_oom_card *card, const struct neap_oom_inputs
 	if (!found.known)
 		return;
 	scaled = inputs->scaled_bytes > scaled ? inputs->scaled_bytes : scaled;
-	bool repeats = inputs->repeated_bytes >= scaled && card->larger == 0;
+	bool repeats = inputs->repeated_bytes > 0 && inputs->repeated_bytes >= scaled && card->larger == 0;
 	if (repeats)
 		scaled = inputs->repeated_bytes;
 	else if (need > 0)

@@ -338,7 +338,7 @@ static void test_card_of_a_model_alone(void **state)
 	watched_free(&watched, state_block); /* freed on the way out, but it was state */
 	watched_end(&watched);
 	make_card(&watched, &card, &text);
-	assert_true(card.model_alone && card.need.sure);
+	assert_true(card.model_alone && card.need.sure && !card.need.repeats);
 	assert_int_equal(card.need.model_bytes, 1200 * WATCHED_MIB);
 	assert_int_equal(card.need.scaled_bytes, 0);
 	assert_null(fix_of(&card, NEAP_FIX_SMALLER_MICRO_BATCH));
