@@ -469,7 +469,7 @@ def named(card):
 
 
 def lined(card):
-    """The share of the live bytes whose line of Python the card names, or of which it says that autograd's threads made them."""
+    """The share of the live bytes for which the card names a line of Python, or autograd's threads."""
     found = [holder["live"] for holder in card["holders"] if ".py:" in holder["text"] or holder["text"].startswith("autograd's threads")]
     return sum(found) / max(card["allocated"], 1)
 

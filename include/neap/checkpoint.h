@@ -179,7 +179,7 @@ struct neap_retention_entry {
 	uint32_t done;      /* enum neap_retention_done, set by apply */
 	int32_t cause;      /* errno, likewise */
 	const char *torn;   /* why it is not whole ("it is empty"); NULL: it is, that cannot be determined, or nobody
-			       looked, since it goes for its age, torn or not */
+			       looked, since it goes whether it is torn or not */
 	bool drop;
 };
 

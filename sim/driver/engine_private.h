@@ -17,7 +17,7 @@ struct stream {
 };
 
 struct event {
-	uint64_t *clock; /* `capacity` counts, of which those not in use are zero; NULL: never recorded */
+	uint64_t *clock; /* `capacity` counts; an unused one is zero. NULL: the event was never recorded */
 	uint32_t capacity;
 	uint64_t end_ns; /* when all work before it has run, but not earlier than it was recorded */
 };

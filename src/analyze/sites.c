@@ -30,9 +30,13 @@ static bool is_any(const char *text, const char *const *words)
 /* PyTorch's own modules, installed or in a checkout. A program may stand in a folder of that name, too. */
 static bool of_torch(const char *file)
 {
-	static const char *const modules[] = {
-		"_",    "amp/",    "ao/", "autograd/", "cuda/",     "distributed/",  "func/",   "functional", "fx/",
-		"jit/", "library", "nn/", "optim/",    "overrides", "serialization", "storage", "utils/",     NULL};
+	static const char *const modules[] = {"_",         "amp/",           "ao/",           "autograd/",
+					      "backends/", "compiler/",      "cuda/",         "distributed/",
+					      "export/",   "distributions/", "func/",         "functional",
+					      "fx/",       "jit/",           "library",       "multiprocessing/",
+					      "nn/",       "onnx/",          "optim/",        "overrides",
+					      "profiler/", "quantization/",  "serialization", "sparse/",
+					      "storage",   "testing/",       "utils/",        NULL};
 	if (strstr(file, "-packages/torch/"))
 		return true;
 	for (const char *at = file; (at = strstr(at, "torch/")); at += strlen("torch/"))

@@ -240,9 +240,9 @@ static struct neap_step_size guess(const struct builder *builder, const struct n
 	return (struct neap_step_size){.sample = bytes / samples, .smaller = smaller};
 }
 
-/* Finds gradients, so that they do not scale. In PyTorch's own allocator they have no tag. A block that a step leaves
- * counts as a gradient if it is as large as a block from before the last step that stays (a parameter, or its state).
- * Neither kind scales. False: no host memory. */
+/* Finds gradients, so that they do not scale. In PyTorch's own allocator they have no tag. A block that outlives its
+ * step counts as a gradient if it is as large as a parameter or its state: a block that was there before the last
+ * step and stays. Neither kind scales. False: no host memory. */
 static bool keep_gradients(struct builder *builder, uint32_t last)
 {
 	struct neap_map sizes = {0};

@@ -8,8 +8,8 @@
 #include "estimate/estimate.h"
 #include "store/json.h"
 
-/* The figures of one device: the one of which all processes together took most. Each process counts with its own
- * peak. */
+/* The figures of the device from which all processes together took the most. The peaks of the processes are added
+ * up. */
 struct neap_estimate_driver {
 	uint64_t memory_bytes, contexts, processes;
 };

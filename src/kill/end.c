@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #define POLL_NS (10 * NEAP_NS_PER_MS)
-/* Between two searches for new processes, each of which reads all processes. */
+/* The time between two searches for new processes. Each search reads all processes. */
 #define NEWCOMERS_NS   (50 * NEAP_NS_PER_MS)
 #define NEWCOMERS_COST 10 /* so a search takes at most a tenth of the time */
 #define STOP_ROUNDS    200

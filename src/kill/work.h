@@ -60,7 +60,7 @@ uint64_t neap_kill_bytes(const struct neap_sample_device *device, pid_t pid);
 uint64_t neap_kill_held(const struct neap_kill_work *work);
 /* Returns the bytes on all devices that are not free again. */
 uint64_t neap_kill_left(const struct neap_kill_work *work);
-/* Returns the bytes of the targets on a device that are free again. */
+/* Returns how many of the targets' bytes on a device are free again. */
 uint64_t neap_kill_returned(const struct neap_kill_device *device);
 /* Returns how many targets still live. */
 size_t neap_kill_alive(const struct neap_kill_work *work);

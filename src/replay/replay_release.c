@@ -153,8 +153,8 @@ static enum neap_status empty(struct replay *replay, struct neap_error *err)
 	return replay_empty(replay, err);
 }
 
-/* Whether the run has only oversize blocks of the request's own pool. With max_split_size, a request may release
- * these. */
+/* Whether all blocks of the run are oversize and in the request's own pool. With max_split_size, a request may
+ * release such blocks. */
 static bool is_oversize_run(const struct replay *replay, uint32_t pool)
 {
 	return !replay->run.defaults && replay->run.pool_count == 1 && replay->run.pools[0] == pool &&

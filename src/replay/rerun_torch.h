@@ -5,8 +5,8 @@
 #include "replay/rerun.h"
 #include "replay/torch_policy.h"
 
-/* A function for `other` in a struct neap_rerun. other_context: a struct neap_torch_options, of which only the
- * settings and rules are used. Errors: as neap_rerun. */
+/* A function for `other` in a struct neap_rerun. other_context: a struct neap_torch_options; the function uses its
+ * settings and rules alone. Errors: as neap_rerun. */
 enum neap_status neap_rerun_torch(const struct neap_rerun *rerun, struct neap_rerun_result *ret_result,
 				  struct neap_error *err);
 

@@ -136,8 +136,8 @@ static enum neap_status read_divisions(struct reader *reader, uint32_t *ret_divi
 	return NEAP_OK;
 }
 
-/* Reads one "256:1" or ">:8" of the list. Sizes before the first interval get its value. As in PyTorch, ">" starts at
- * the interval before it, and replaces that one. */
+/* Reads one "256:1" or ">:8" of the list. Sizes before the first interval get its value. As in PyTorch, ">"
+ * replaces the interval before it, and starts where that one did. */
 static enum neap_status read_interval(struct reader *reader, size_t *last, bool *first)
 {
 	uint32_t *divisions = reader->settings.divisions, value = 0;

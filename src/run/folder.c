@@ -186,7 +186,7 @@ struct neap_trace_origin neap_run_folder_origin(const char *path)
 	struct neap_result result;
 	char folder[NEAP_RUN_FOLDER_PATH] = ".", file[NEAP_RUN_FOLDER_PATH];
 
-	if (name && (size_t)(name - path) + 2 > sizeof folder)
+	if (strcmp(path, "-") == 0 || (name && (size_t)(name - path) + 2 > sizeof folder)) /* "-": standard input */
 		return origin;
 	if (name)
 		snprintf(folder, sizeof folder, "%.*s", name > path ? (int)(name - path) : 1, path);
