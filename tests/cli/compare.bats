@@ -38,6 +38,8 @@ figures() {
 	show 'neap analyze s/runs/plain-1 | grep "^  on"'
 	show 'neap analyze s/runs/plain-1 --html - | grep -o "<p class=.quiet.>neap analyze[^<]*"'
 	expect series 'a step [\d.]+ \w+ -> [\d.]+ \w+ \([^)]*\)/a step TIME -> TIME'
+	# Standard input is of no run, even where a run's folder is the working directory.
+	[ "$(cd s/runs/plain-1 && cat record.* | neap analyze --json - | jq -c '[.gpu, .simulated]')" = '[null,null]' ]
 	grep ', predicted' out | figures > figures
 	[ "$(wc -l < figures)" -eq 4 ]
 	# Rounded to three digits in the text: so a hundredth more is allowed.
