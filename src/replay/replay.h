@@ -25,7 +25,7 @@ struct neap_replay_options {
 	enum neap_replay_policy policy;
 	/* These override the trace's settings, or the defaults if it has none; NULL: none. Not for NEAP. */
 	const char *settings;
-	bool alone;         /* they replace the trace's settings, except its fraction */
+	bool alone;         /* they replace the trace's settings, except the fraction of memory that those allow */
 	uint32_t addresses; /* where new segments go: 0 to NEAP_REPLAY_ADDRESSES - 1 */
 	/* The release of PyTorch 2 to model: 15 is 2.15; 0: that of the trace if known, else the newest. */
 	unsigned torch;
@@ -52,7 +52,7 @@ struct neap_replay_oom {
 
 /* The release of PyTorch 2 that was replayed, and how it was chosen. */
 struct neap_replay_version {
-	unsigned from, to; /* minor numbers: the first and the last of the releases that behave like it */
+	unsigned from, to; /* minor numbers: the first and the last of the releases that behave as this one */
 	enum neap_torch_order order;
 	enum {
 		NEAP_REPLAY_VERSION_NEWEST,  /* nothing shows it: the newest */

@@ -125,10 +125,10 @@ struct torch {
 	uint64_t device_bytes;
 	uint64_t allowed_bytes;                /* with a fraction */
 	bool limited;                          /* a fraction is set */
-	uint64_t reserved;                     /* the bytes that the driver has given out */
+	uint64_t reserved;                     /* the bytes now held from the driver */
 	uint64_t lowest_address, next_address; /* the lowest address of all segments; the address right above them */
 	uint64_t placed;                       /* how many segments have got an address */
-	uint64_t event;                        /* the number of the trace's event */
+	uint64_t event;                        /* the number of the trace's current event */
 	uint64_t serial;
 	uint64_t last_age;
 	struct pool **pools; /* pairs: large, small; [0] and [1] are the default ones */

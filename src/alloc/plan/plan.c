@@ -12,7 +12,7 @@
 #define REST_MAX     64       /* it rests for at most this many times the requests that it watched in vain */
 #define SPAN         256      /* requests that share one pair of lowest and highest level */
 #define RECENT_SPANS 32       /* a step goes through all levels of these spans */
-#define LEVELS       8        /* it may miss this part of those levels */
+#define LEVELS       8        /* of their range it may miss the eighth part */
 #define DRIFTS       64       /* and returns to its first level, except for this part of its range */
 #define LOG_FIRST    (4 * SPAN) /* requests; a power of two times this is NEAP_PLAN_REQUESTS_MAX */
 #define UNPLANNED    UINT64_MAX
